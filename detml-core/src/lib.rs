@@ -1,0 +1,1 @@
+//! Data, errors, estimator traits, model files and bit hashes of detml.

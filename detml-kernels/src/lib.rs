@@ -1,0 +1,1 @@
+//! Bitwise identical arithmetic and operations.

@@ -1,0 +1,2 @@
+//! The `detml` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Machine learning with bitwise identical results.
