@@ -1,1 +1,6 @@
 //! Bitwise identical arithmetic and operations.
+#![allow(missing_docs)]
+
+pub mod ieee;
+mod prim;
+mod soft;
