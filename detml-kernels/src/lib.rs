@@ -4,3 +4,5 @@
 pub mod ieee;
 mod prim;
 mod soft;
+#[cfg(test)]
+mod testing;

@@ -97,6 +97,11 @@ primitive! {
 }
 
 primitive! {
+    fn eq(a: f32, b: f32) -> bool { a == b }
+    expand(scope) { cubecl::prelude::eq::expand::<f32>(scope, a, b) }
+}
+
+primitive! {
     fn le(a: f32, b: f32) -> bool { a <= b }
     expand(scope) { cubecl::prelude::le::expand::<f32>(scope, a, b) }
 }
@@ -105,6 +110,24 @@ primitive! {
     /// The nearest binary32 to `x`, ties to even.
     fn u32_to_f32(x: u32) -> f32 { x as f32 }
     expand(scope) { f32::__expand_cast_from::<u32>(scope, x) }
+}
+
+primitive! {
+    /// The nearest binary32 to `x`, ties to even.
+    fn i32_to_f32(x: i32) -> f32 { x as f32 }
+    expand(scope) { f32::__expand_cast_from::<i32>(scope, x) }
+}
+
+primitive! {
+    /// `x` without its fraction; `x` must be in `0.0..4294967296.0`.
+    fn f32_to_u32(x: f32) -> u32 { x as u32 }
+    expand(scope) { u32::__expand_cast_from::<f32>(scope, x) }
+}
+
+primitive! {
+    /// `x` without its fraction; `x` must be in `-2147483648.0..2147483648.0`.
+    fn f32_to_i32(x: f32) -> i32 { x as i32 }
+    expand(scope) { i32::__expand_cast_from::<f32>(scope, x) }
 }
 
 primitive! {
