@@ -1,8 +1,14 @@
 //! Bitwise identical arithmetic and operations.
 #![allow(missing_docs)]
 
+pub mod device;
 pub mod ieee;
+pub mod ops;
 mod prim;
 mod soft;
 #[cfg(test)]
+mod suite;
+#[cfg(test)]
 mod testing;
+
+pub use device::{Buffer, Device, Element, Simd};

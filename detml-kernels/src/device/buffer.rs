@@ -1,0 +1,99 @@
+//! Typed memory on a device.
+
+use super::Device;
+use bytemuck::Pod;
+use cubecl::prelude::CubePrimitive;
+use std::fmt;
+use std::marker::PhantomData;
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for u32 {}
+    impl Sealed for i32 {}
+}
+
+/// A type that buffers hold: `f32`, `u32` or `i32`.
+///
+/// Narrower data is packed into words: not every target can address less than 32 bits.
+pub trait Element:
+    sealed::Sealed + Pod + CubePrimitive + fmt::Debug + Default + PartialEq + Send + Sync + 'static
+{
+}
+
+impl Element for f32 {}
+impl Element for u32 {}
+impl Element for i32 {}
+
+pub(crate) enum Storage<T> {
+    Host(Vec<T>),
+    #[cfg(feature = "gpu")]
+    Gpu(cubecl::server::Handle),
+}
+
+/// A row of `len` elements on a device.
+///
+/// A buffer on the CPU device is ordinary memory, see [`host`](Self::host); one on a GPU is
+/// reached by [`Device::read`].
+pub struct Buffer<T: Element> {
+    pub(super) storage: Storage<T>,
+    pub(super) len: usize,
+    pub(super) device: Device,
+    pub(super) _type: PhantomData<T>,
+}
+
+impl<T: Element> Buffer<T> {
+    pub(crate) fn from_host(device: &Device, data: Vec<T>) -> Self {
+        Self {
+            len: data.len(),
+            storage: Storage::Host(data),
+            device: device.clone(),
+            _type: PhantomData,
+        }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device that holds the elements.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The elements, if the buffer is on the CPU device.
+    pub fn host(&self) -> Option<&[T]> {
+        match &self.storage {
+            Storage::Host(data) => Some(data),
+            #[cfg(feature = "gpu")]
+            Storage::Gpu(_) => None,
+        }
+    }
+
+    /// The elements for writing, if the buffer is on the CPU device.
+    pub fn host_mut(&mut self) -> Option<&mut [T]> {
+        match &mut self.storage {
+            Storage::Host(data) => Some(data),
+            #[cfg(feature = "gpu")]
+            Storage::Gpu(_) => None,
+        }
+    }
+}
+
+impl<T: Element> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Buffer<{}>[{}] on {}",
+            std::any::type_name::<T>(),
+            self.len,
+            self.device
+        )
+    }
+}

@@ -1,0 +1,348 @@
+//! The only place that touches CubeCL's launch and compile API.
+
+use super::kernel::Kernel;
+use super::text::Language;
+use crate::device::Arg;
+use cubecl::ir::{AddressType, DeviceProperties, StorageType};
+use cubecl::prelude::*;
+use cubecl::server::{Handle, KernelArguments, ServerError};
+use cubecl_core::InfoBuilder;
+use cubecl_core::prelude::CompiledKernel;
+use cubecl_core::{CompilationError, CubeTask, ExecutionMode, Runtime};
+use detml_core::{Error, Result};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// A connection to one device of any GPU backend.
+pub(crate) enum Client {
+    #[cfg(feature = "cuda")]
+    Cuda(ComputeClient<cubecl_cuda::CudaRuntime>),
+    #[cfg(feature = "hip")]
+    Hip(ComputeClient<cubecl_hip::HipRuntime>),
+    #[cfg(feature = "wgpu")]
+    Wgpu(ComputeClient<cubecl_wgpu::WgpuRuntime>),
+}
+
+macro_rules! with_client {
+    ($self:expr, $client:ident => $body:expr) => {
+        match $self {
+            #[cfg(feature = "cuda")]
+            Client::Cuda($client) => $body,
+            #[cfg(feature = "hip")]
+            Client::Hip($client) => $body,
+            #[cfg(feature = "wgpu")]
+            Client::Wgpu($client) => $body,
+        }
+    };
+}
+
+impl Client {
+    #[cfg(feature = "cuda")]
+    pub(crate) fn cuda(index: usize) -> Result<(Self, String)> {
+        let device = format!("cuda:{index}");
+        let unavailable = |reason: String| Error::DeviceUnavailable {
+            device: device.clone(),
+            reason,
+        };
+        let (count, name) = guard(&device, || {
+            // SAFETY: both calls only try to open the driver's shared libraries.
+            let present = unsafe {
+                cudarc::driver::sys::is_culib_present() && cudarc::nvrtc::sys::is_culib_present()
+            };
+            if !present {
+                return Err("the CUDA driver (libcuda) or NVRTC (libnvrtc) can't be opened".into());
+            }
+            let error = |e: cudarc::driver::result::DriverError| e.to_string();
+            cudarc::driver::result::init().map_err(error)?;
+            let count = cudarc::driver::result::device::get_count().map_err(error)? as usize;
+            if index >= count {
+                return Ok((count, String::new()));
+            }
+            let id = cudarc::driver::result::device::get(index as i32).map_err(error)?;
+            let name = cudarc::driver::result::device::get_name(id).map_err(error)?;
+            Ok::<_, String>((count, name))
+        })?
+        .map_err(unavailable)?;
+        if index >= count {
+            return Err(unavailable(format!("there are {count} CUDA devices")));
+        }
+        let client = guard(&device, || {
+            let mut client =
+                <cubecl_cuda::CudaRuntime as Runtime>::client(&cubecl_cuda::CudaDevice::new(index));
+            one_stream(&mut client);
+            client
+        })?;
+        Ok((Self::Cuda(client), name))
+    }
+
+    #[cfg(feature = "hip")]
+    pub(crate) fn hip(index: usize) -> Result<(Self, String)> {
+        let device = format!("hip:{index}");
+        let unavailable = |reason: String| Error::DeviceUnavailable {
+            device: device.clone(),
+            reason,
+        };
+        let available = guard(&device, cubecl_hip_sys::is_available)?;
+        if !available {
+            return Err(unavailable(
+                "the HIP runtime (libamdhip64) or its compiler (libhiprtc) can't be opened".into(),
+            ));
+        }
+        let count = guard(&device, || {
+            let mut count = 0;
+            // SAFETY: the runtime is open and `count` outlives the call.
+            let status = unsafe { cubecl_hip_sys::hipGetDeviceCount(&mut count) };
+            if status == cubecl_hip_sys::HIP_SUCCESS {
+                count as usize
+            } else {
+                0
+            }
+        })?;
+        if index >= count {
+            return Err(unavailable(format!("there are {count} HIP devices")));
+        }
+        let client = guard(&device, || {
+            let mut client =
+                <cubecl_hip::HipRuntime as Runtime>::client(&cubecl_hip::AmdDevice::new(index));
+            one_stream(&mut client);
+            client
+        })?;
+        Ok((Self::Hip(client), device))
+    }
+
+    #[cfg(feature = "wgpu")]
+    pub(crate) fn wgpu(index: usize) -> Result<(Self, String)> {
+        use cubecl_wgpu::WgpuDevice;
+        let device = format!("wgpu:{index}");
+        let adapters = guard(&device, wgpu_adapters)?;
+        let Some((_, name)) = adapters.get(index).cloned() else {
+            return Err(Error::DeviceUnavailable {
+                device,
+                reason: format!("there are {} adapters", adapters.len()),
+            });
+        };
+        // CubeCL numbers the adapters of each type on their own.
+        let kind = adapters[index].0;
+        let nth = adapters[..index].iter().filter(|a| a.0 == kind).count();
+        let id = match kind {
+            wgpu::DeviceType::DiscreteGpu => WgpuDevice::DiscreteGpu(nth),
+            wgpu::DeviceType::IntegratedGpu => WgpuDevice::IntegratedGpu(nth),
+            wgpu::DeviceType::VirtualGpu => WgpuDevice::VirtualGpu(nth),
+            wgpu::DeviceType::Cpu => WgpuDevice::Cpu,
+            wgpu::DeviceType::Other => WgpuDevice::DefaultDevice,
+        };
+        let client = guard(&device, || {
+            let mut client = <cubecl_wgpu::WgpuRuntime as Runtime>::client(&id);
+            one_stream(&mut client);
+            client
+        })?;
+        Ok((Self::Wgpu(client), name))
+    }
+
+    fn language(&self) -> Language {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => Language::Cuda,
+            #[cfg(feature = "hip")]
+            Self::Hip(_) => Language::Hip,
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(_) => Language::SpirV,
+        }
+    }
+
+    pub(crate) fn properties(&self) -> &DeviceProperties {
+        with_client!(self, client => client.properties())
+    }
+
+    pub(crate) fn upload(&self, device: &str, bytes: &[u8]) -> Result<Handle> {
+        guard(
+            device,
+            || with_client!(self, client => client.create_from_slice(bytes)),
+        )
+    }
+
+    pub(crate) fn allocate(&self, device: &str, bytes: usize) -> Result<Handle> {
+        let limit = self.properties().memory.max_page_size;
+        if bytes as u64 > limit {
+            return Err(Error::OutOfMemory {
+                device: device.into(),
+                requested: bytes as u64,
+            });
+        }
+        guard(device, || with_client!(self, client => client.empty(bytes)))
+    }
+
+    pub(crate) fn read(&self, device: &str, handle: Handle) -> Result<Vec<u8>> {
+        guard(
+            device,
+            || with_client!(self, client => client.read_one(handle)),
+        )?
+        .map(|bytes| bytes.to_vec())
+        .map_err(|error| server_error(device, &error))
+    }
+
+    pub(crate) fn sync(&self, device: &str) -> Result<()> {
+        guard(
+            device,
+            || with_client!(self, client => cubecl::future::block_on(client.sync())),
+        )?
+        .map_err(|error| server_error(device, &error))
+    }
+
+    pub(crate) fn launch(
+        &self,
+        device: &str,
+        kernel: &Kernel,
+        cubes: (u32, u32, u32),
+        args: &[Arg<'_>],
+    ) -> Result<()> {
+        let mut arguments = KernelArguments::new();
+        let mut info = InfoBuilder::default();
+        info.scalars.push(-0.0f32);
+        for arg in args {
+            match arg {
+                Arg::Buffer { handle, len, width } => {
+                    let vectors = (*len / *width) as u64;
+                    info.metadata
+                        .register_array(vectors, vectors, AddressType::U32);
+                    arguments.buffers.push((*handle).clone().binding());
+                }
+                Arg::F32(x) => info.scalars.push(*x),
+                Arg::U32(x) => info.scalars.push(*x),
+                Arg::I32(x) => info.scalars.push(*x),
+            }
+        }
+        arguments.info = info.finish(AddressType::U32);
+        let count = CubeCount::Static(cubes.0, cubes.1, cubes.2);
+        guard(device, || {
+            with_client!(self, client => {
+                let task = Box::new(Task {
+                    kernel: kernel.clone(),
+                    language: self.language(),
+                    properties: Arc::new(client.properties().clone()),
+                });
+                // SAFETY: kernels read and write inside the lengths they are given; the backend
+                // suite runs each one under bound checks too.
+                unsafe { client.launch_unchecked(task, count, arguments) }
+            })
+        })
+    }
+}
+
+/// All work of a process on one device goes through one stream, whichever thread asks for it.
+fn one_stream<R: Runtime>(client: &mut ComputeClient<R>) {
+    // SAFETY: no other stream exists, so nothing can be ordered against it.
+    unsafe { client.set_stream(cubecl_core::stream_id::StreamId { value: 0 }) }
+}
+
+/// The adapters that wgpu can see through the platform's API, in its order.
+#[cfg(feature = "wgpu")]
+fn wgpu_adapters() -> Vec<(wgpu::DeviceType, String)> {
+    use cubecl_wgpu::{AutoGraphicsApi, GraphicsApi};
+    let backend = AutoGraphicsApi::backend();
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: backend.into(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    cubecl::future::block_on(instance.enumerate_adapters(backend.into()))
+        .into_iter()
+        .map(|adapter| {
+            let info = adapter.get_info();
+            (
+                info.device_type,
+                format!("{} ({})", info.name, info.driver_info),
+            )
+        })
+        .collect()
+}
+
+/// Runs what may panic inside CubeCL and turns the panic into a lost device.
+fn guard<T>(device: &str, work: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Error::DeviceLost {
+        device: device.into(),
+        reason: panic_message(&*panic),
+    })
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+        .unwrap_or_else(|| "unknown".into())
+}
+
+fn server_error(device: &str, error: &ServerError) -> Error {
+    use cubecl::server::{IoError, LaunchError};
+    match error {
+        ServerError::Io(IoError::BufferTooBig { size, .. }) => Error::OutOfMemory {
+            device: device.into(),
+            requested: *size,
+        },
+        ServerError::Launch(LaunchError::CompilationError(error)) => Error::KernelCompilation {
+            kernel: device.into(),
+            reason: error.to_string(),
+        },
+        ServerError::ServerUnhealthy { errors, .. } if !errors.is_empty() => {
+            server_error(device, &errors[0])
+        }
+        other => Error::DeviceLost {
+            device: device.into(),
+            reason: other.to_string(),
+        },
+    }
+}
+
+/// Compiles a [`Kernel`], with the chance to rewrite its text before the driver sees it.
+struct Task {
+    kernel: Kernel,
+    /// The language of compilers that don't name theirs.
+    language: Language,
+    properties: Arc<DeviceProperties>,
+}
+
+impl cubecl_core::prelude::KernelMetadata for Task {
+    fn name(&self) -> &'static str {
+        self.kernel.name()
+    }
+
+    fn id(&self) -> KernelId {
+        KernelId::new::<Self>()
+            .address_type(AddressType::U32)
+            .cube_dim(self.kernel.units())
+            .info(self.kernel.key())
+    }
+
+    fn address_type(&self) -> StorageType {
+        AddressType::U32.unsigned_type()
+    }
+}
+
+impl<C: cubecl_core::Compiler> CubeTask<C> for Task {
+    fn compile(
+        &self,
+        compiler: &mut C,
+        options: &C::CompilationOptions,
+        mode: ExecutionMode,
+        address_type: StorageType,
+    ) -> std::result::Result<CompiledKernel<C>, CompilationError> {
+        let definition = self.kernel.definition(Some(&self.properties));
+        let compiled = compiler.compile(definition, options, mode, address_type)?;
+        let language = match compiler.extension() {
+            "msl" => Language::Metal,
+            "spv" => Language::SpirV,
+            "wgsl" => Language::Wgsl,
+            _ => self.language,
+        };
+        let source = super::text::without_contraction(language, &compiled.to_string());
+        Ok(CompiledKernel {
+            entrypoint_name: self.kernel.name().into(),
+            debug_name: Some(self.kernel.name()),
+            source,
+            repr: Some(compiled),
+            cube_dim: self.kernel.units(),
+            debug_info: None,
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! Kernels as values: a name, a variant and a definition that needs no device.
+
+use crate::ieee::{FloatProfile, IeeeExpand};
+use cubecl::ir::{AddressType, DeviceProperties};
+use cubecl::prelude::*;
+use cubecl_core::KernelSettings;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// A kernel that can be launched on any device and compiled to any target's text.
+///
+/// The definition is run once for each device and variant; `variant` must name everything that
+/// changes the generated code (compile-time arguments, tile shapes, the profile).
+#[derive(Clone)]
+pub struct Kernel {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: &'static str,
+    variant: Arc<str>,
+    units: CubeDim,
+    profile: FloatProfile,
+    define: Box<dyn Fn(&mut Definition) + Send + Sync>,
+}
+
+impl Kernel {
+    /// A kernel of `units` threads a cube whose code is written by `define`.
+    ///
+    /// `variant` is everything besides the profile that changes the code.
+    pub(crate) fn new(
+        name: &'static str,
+        profile: FloatProfile,
+        variant: impl Debug,
+        units: CubeDim,
+        define: impl Fn(&mut Definition) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                name,
+                variant: format!("{variant:?}|{profile:?}").into(),
+                units,
+                profile,
+                define: Box::new(define),
+            }),
+        }
+    }
+
+    /// The entry point's name.
+    pub fn name(&self) -> &'static str {
+        self.inner.name
+    }
+
+    /// Everything that tells this kernel from others of its name.
+    pub fn variant(&self) -> &str {
+        &self.inner.variant
+    }
+
+    /// The profile that the kernel's arithmetic is written for.
+    pub fn profile(&self) -> FloatProfile {
+        self.inner.profile
+    }
+
+    /// Threads of one cube.
+    pub fn units(&self) -> CubeDim {
+        self.inner.units
+    }
+
+    /// The kernel's intermediate representation.
+    ///
+    /// `properties` are those of the device it will run on; without them (text for a target that
+    /// isn't present) the definition must not ask for any.
+    pub fn definition(&self, properties: Option<&DeviceProperties>) -> KernelDefinition {
+        let mut builder = KernelBuilder::default();
+        if let Some(properties) = properties {
+            builder.device_properties(properties);
+        }
+        AddressType::U32.register(&mut builder.scope);
+        let nz = builder.scalar(f32::cube_type());
+        let mut definition = Definition {
+            nz: nz.into(),
+            profile: self.inner.profile,
+            builder,
+        };
+        (self.inner.define)(&mut definition);
+        definition.builder.build(
+            KernelSettings::default()
+                .cube_dim(self.inner.units)
+                .address_type(AddressType::U32)
+                .kernel_name(self.inner.name),
+        )
+    }
+
+    pub(super) fn key(&self) -> (&'static str, Arc<str>) {
+        (self.inner.name, self.inner.variant.clone())
+    }
+}
+
+impl Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}[{}]", self.inner.name, self.inner.variant)
+    }
+}
+
+/// Declares a kernel's arguments, in the order in which a launch passes them.
+pub struct Definition {
+    builder: KernelBuilder,
+    nz: NativeExpand<f32>,
+    profile: FloatProfile,
+}
+
+impl Definition {
+    /// The arithmetic. Its run-time -0 is a hidden first scalar of every kernel (`N2`).
+    pub(crate) fn ieee(&self) -> IeeeExpand {
+        IeeeExpand::new(self.nz.clone(), self.profile)
+    }
+
+    /// A buffer that is only read.
+    pub(crate) fn input<T: CubePrimitive>(&mut self) -> NativeExpand<Array<T>> {
+        let ty = T::as_type(&self.builder.scope);
+        self.builder.input_array(ty).into()
+    }
+
+    /// A buffer that is written, and may be read.
+    pub(crate) fn output<T: CubePrimitive>(&mut self) -> NativeExpand<Array<T>> {
+        let ty = T::as_type(&self.builder.scope);
+        self.builder.output_array(ty).into()
+    }
+
+    /// A run-time scalar.
+    pub(crate) fn scalar<T: CubeElement + Scalar>(&mut self) -> NativeExpand<T> {
+        self.builder.scalar(T::cube_type()).into()
+    }
+
+    /// The scope that the kernel's `expand` writes into.
+    pub(crate) fn scope(&mut self) -> &mut Scope {
+        &mut self.builder.scope
+    }
+}

@@ -1,0 +1,72 @@
+//! Pragmas that deny a target's compiler its contraction, put into a kernel's text before the
+//! driver compiles it.
+//!
+//! They are a second fence: the kernels hold no bare product (`N2`) and stay right without.
+
+/// What a kernel's text is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Language {
+    /// CUDA C++. NVRTC ignores every source-level switch for contraction.
+    Cuda,
+    /// HIP C++.
+    Hip,
+    /// Metal Shading Language.
+    Metal,
+    /// WebGPU's language.
+    Wgsl,
+    /// SPIR-V.
+    SpirV,
+}
+
+/// `source` with the pragmas that its language has against contraction.
+pub fn without_contraction(language: Language, source: &str) -> String {
+    match language {
+        Language::Metal => insert_after(
+            source,
+            "using namespace metal;",
+            "#pragma METAL fp math_mode(safe)\n#pragma METAL fp contract(off)",
+        ),
+        // Clang accepts the pragma at file scope, before any declaration it governs.
+        Language::Hip => format!("#pragma clang fp contract(off)\n{source}"),
+        Language::Cuda | Language::Wgsl | Language::SpirV => source.to_owned(),
+    }
+}
+
+fn insert_after(source: &str, line: &str, text: &str) -> String {
+    match source.find(line) {
+        Some(at) => {
+            let (head, tail) = source.split_at(at + line.len());
+            format!("{head}\n{text}{tail}")
+        }
+        None => format!("{text}\n{source}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metal_gets_its_pragmas_after_the_namespace() {
+        let source = "#include <metal_stdlib>\nusing namespace metal;\n[[kernel]] void k() {}";
+        assert_eq!(
+            without_contraction(Language::Metal, source),
+            "#include <metal_stdlib>\nusing namespace metal;\n\
+             #pragma METAL fp math_mode(safe)\n#pragma METAL fp contract(off)\n\
+             [[kernel]] void k() {}"
+        );
+    }
+
+    #[test]
+    fn hip_gets_its_pragma_first() {
+        let text = without_contraction(Language::Hip, "extern \"C\" __global__ void k() {}");
+        assert!(text.starts_with("#pragma clang fp contract(off)\n"));
+    }
+
+    #[test]
+    fn other_languages_are_left_alone() {
+        assert_eq!(without_contraction(Language::Cuda, "x"), "x");
+        assert_eq!(without_contraction(Language::SpirV, "x"), "x");
+    }
+}

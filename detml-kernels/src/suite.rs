@@ -1,0 +1,104 @@
+//! Stamps a test suite out for every backend.
+
+use crate::device::{Device, Simd};
+use detml_core::{Backend, Error};
+
+/// A device that a suite runs on, or why it can't.
+///
+/// An absent device reads OWED in the output; with `DETML_REQUIRE_DEVICES` set it fails.
+pub(crate) fn device(backend: Backend) -> Option<Device> {
+    match Device::for_backend(backend) {
+        Ok(device) => Some(device),
+        Err(Error::DeviceUnavailable { device, reason }) => {
+            assert!(
+                std::env::var_os("DETML_REQUIRE_DEVICES").is_none(),
+                "{device} is required: {reason}"
+            );
+            println!("OWED {device}: {reason}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The CPU at a level, or `None` with OWED in the output where this CPU lacks it.
+pub(crate) fn cpu(simd: Simd) -> Option<Device> {
+    if simd.is_available() {
+        Some(Device::cpu_with(simd))
+    } else {
+        println!("OWED cpu {simd:?}: this CPU lacks it");
+        None
+    }
+}
+
+/// `backend_suite! { a, b }` makes tests `cpu_plain::a`, `cpu_avx2::a`, ..., `wgpu::a` of the
+/// functions `fn a(device: &Device)` in the enclosing module.
+macro_rules! backend_suite {
+    ($($test:ident),+ $(,)?) => {
+        $crate::suite::backend_suite!(@ cpu_plain, $crate::suite::cpu($crate::Simd::Plain), $($test),+);
+        $crate::suite::backend_suite!(@ cpu_neon, $crate::suite::cpu($crate::Simd::Neon), $($test),+);
+        $crate::suite::backend_suite!(@ cpu_avx2, $crate::suite::cpu($crate::Simd::Avx2), $($test),+);
+        $crate::suite::backend_suite!(@ cpu_avx512, $crate::suite::cpu($crate::Simd::Avx512), $($test),+);
+        #[cfg(feature = "cuda")]
+        $crate::suite::backend_suite!(@ cuda, $crate::suite::device(detml_core::Backend::Cuda(0)), $($test),+);
+        #[cfg(feature = "hip")]
+        $crate::suite::backend_suite!(@ hip, $crate::suite::device(detml_core::Backend::Hip(0)), $($test),+);
+        #[cfg(feature = "wgpu")]
+        $crate::suite::backend_suite!(@ wgpu, $crate::suite::device(detml_core::Backend::Wgpu(0)), $($test),+);
+    };
+    (@ $backend:ident, $device:expr, $($test:ident),+) => {
+        mod $backend {
+            $(
+                #[test]
+                fn $test() {
+                    if let Some(device) = $device {
+                        super::$test(&device);
+                    }
+                }
+            )+
+        }
+    };
+}
+pub(crate) use backend_suite;
+
+/// Asserts equal bits, naming the first element that differs.
+#[track_caller]
+pub(crate) fn assert_bits(what: &str, got: &[f32], expected: &[f32]) {
+    assert_eq!(got.len(), expected.len(), "{what}: length");
+    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+        assert!(
+            g.to_bits() == e.to_bits(),
+            "{what}: element {i} is {g:e} ({:08x}), expected {e:e} ({:08x})",
+            g.to_bits(),
+            e.to_bits()
+        );
+    }
+}
+
+/// `n` words from a counter: any bit pattern, NaN, infinities and subnormals included.
+pub(crate) fn any_bits(seed: u32, n: usize) -> Vec<f32> {
+    (0..n as u32)
+        .map(|i| f32::from_bits(hash(seed, i)))
+        .collect()
+}
+
+/// `n` finite numbers of magnitude around 1, both signs.
+pub(crate) fn moderate(seed: u32, n: usize) -> Vec<f32> {
+    (0..n as u32)
+        .map(|i| {
+            let h = hash(seed, i);
+            // Exponents 2^-8 ... 2^7.
+            f32::from_bits((h & 0x807f_ffff) | ((119 + (h >> 23 & 15)) << 23))
+        })
+        .collect()
+}
+
+/// An integer mix with full avalanche.
+pub(crate) fn hash(seed: u32, i: u32) -> u32 {
+    let mut x = i
+        .wrapping_add(seed.wrapping_mul(0x9e37_79b9))
+        .wrapping_add(0x85eb_ca6b);
+    x = (x ^ (x >> 16)).wrapping_mul(0x21f0_aaad);
+    x = (x ^ (x >> 15)).wrapping_mul(0x735a_2d97);
+    x ^ (x >> 15)
+}
