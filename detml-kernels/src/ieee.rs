@@ -485,3 +485,6 @@ fn step(n: i32) -> i32 {
     let n = prim::select_i32(n > 127i32, 127i32, n);
     prim::select_i32(n < -126i32, -102i32, n)
 }
+
+#[cfg(test)]
+mod tests;

@@ -297,7 +297,7 @@ pub(crate) fn sqrt(x: u32) -> u32 {
     let mut root = 0u32;
     for _ in 0..25u32 {
         rest = (rest << 2u32) | (radicand >> 30u32);
-        radicand = radicand << 2u32;
+        radicand <<= 2u32;
         let trial = (root << 2u32) | 1u32;
         let bit = flag(rest >= trial);
         rest -= prim::select_u32(bit != 0u32, trial, 0u32);

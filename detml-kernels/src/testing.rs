@@ -50,7 +50,14 @@ pub(crate) fn few_boundaries() -> Vec<u32> {
     )
     .into_iter()
     .chain(patterns(&[127, 139, 140], &[0x800, 0x1000, 0x5a_827a]))
-    .chain([0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0xff80_0001, 0x2000_05a9, 0x1fff_f4ae])
+    .chain([
+        0x7f80_0000,
+        0xff80_0000,
+        0x7fc0_0000,
+        0xff80_0001,
+        0x2000_05a9,
+        0x1fff_f4ae,
+    ])
     .collect()
 }
 
