@@ -34,6 +34,9 @@ pub struct FloatProfile {
     pub subnormal: Path,
     /// Conversion of integers to the nearest float.
     pub convert: Path,
+    /// Whether the device's compiler rewrites expressions (reassociates sums, fuses products,
+    /// folds constants), so that it must not see where an operand comes from.
+    pub opaque: bool,
 }
 
 impl FloatProfile {
@@ -44,6 +47,7 @@ impl FloatProfile {
         sqrt: Path::Native,
         subnormal: Path::Native,
         convert: Path::Native,
+        opaque: false,
     };
     /// CPUs without FMA: fused multiply-add through binary64.
     pub const NO_FMA: Self = Self {
@@ -57,6 +61,7 @@ impl FloatProfile {
         sqrt: Path::Emulated,
         subnormal: Path::Emulated,
         convert: Path::Emulated,
+        opaque: false,
     };
 }
 
@@ -65,6 +70,8 @@ impl FloatProfile {
 pub struct Ieee {
     /// -0.0, a value that no compiler of a kernel can know.
     nz: f32,
+    /// 0, likewise.
+    zero: u32,
     #[cube(comptime)]
     profile: FloatProfile,
 }
@@ -73,16 +80,19 @@ impl Ieee {
     /// The arithmetic of a host with FMA. Call it inside a function compiled for such a target.
     pub const FMA: Self = Self {
         nz: -0.0,
+        zero: 0,
         profile: FloatProfile::NATIVE,
     };
     /// The arithmetic of any host.
     pub const PLAIN: Self = Self {
         nz: -0.0,
+        zero: 0,
         profile: FloatProfile::NO_FMA,
     };
     /// Integer code throughout: what a device without usable float arithmetic runs.
     pub const EMULATED: Self = Self {
         nz: -0.0,
+        zero: 0,
         profile: FloatProfile::EMULATED,
     };
 
@@ -93,9 +103,13 @@ impl Ieee {
 }
 
 impl IeeeExpand {
-    /// The arithmetic inside a kernel: `nz` is the kernel's run-time -0.
-    pub(crate) fn new(nz: NativeExpand<f32>, profile: FloatProfile) -> Self {
-        Self { nz, profile }
+    /// The arithmetic inside a kernel: `nz` and `zero` are the kernel's run-time -0 and 0.
+    pub(crate) fn new(
+        nz: NativeExpand<f32>,
+        zero: NativeExpand<u32>,
+        profile: FloatProfile,
+    ) -> Self {
+        Self { nz, zero, profile }
     }
 }
 
@@ -113,11 +127,21 @@ const HALF: u32 = 0x3f00_0000;
 /// lets them show.
 #[cube]
 impl Ieee {
+    /// `x` as a value that no compiler can see through, where the profile asks for that.
+    #[inline(always)]
+    fn opaque(&self, x: f32) -> f32 {
+        if comptime!(self.profile.opaque) {
+            prim::from_bits(prim::bits(x) ^ self.zero)
+        } else {
+            x
+        }
+    }
+
     /// `a + b`. `inf - inf` is NaN; an exact zero is +0 unless both are negative (-0 + -0).
     #[inline(always)]
     pub fn add(&self, a: f32, b: f32) -> f32 {
         if comptime!(self.profile.subnormal == Path::Native) {
-            prim::add(a, b)
+            prim::add(self.opaque(a), self.opaque(b))
         } else {
             prim::from_bits(soft::add(prim::bits(a), prim::bits(b)))
         }
@@ -127,7 +151,7 @@ impl Ieee {
     #[inline(always)]
     pub fn sub(&self, a: f32, b: f32) -> f32 {
         if comptime!(self.profile.subnormal == Path::Native) {
-            prim::sub(a, b)
+            prim::sub(self.opaque(a), self.opaque(b))
         } else {
             prim::from_bits(soft::sub(prim::bits(a), prim::bits(b)))
         }
@@ -139,7 +163,7 @@ impl Ieee {
     pub fn mul(&self, a: f32, b: f32) -> f32 {
         if comptime!(self.profile.subnormal == Path::Native) {
             // Whether or not the device rounds `a * b + -0` once, it is the rounded product.
-            prim::mul(a, b, self.nz)
+            prim::mul(self.opaque(a), self.opaque(b), self.nz)
         } else {
             prim::from_bits(soft::mul(prim::bits(a), prim::bits(b)))
         }
@@ -150,7 +174,7 @@ impl Ieee {
     #[inline(always)]
     pub fn fma(&self, a: f32, b: f32, c: f32) -> f32 {
         if comptime!(self.profile.subnormal == Path::Native && self.profile.fma == Path::Native) {
-            prim::fma(a, b, c)
+            prim::fma(self.opaque(a), self.opaque(b), self.opaque(c))
         } else if comptime!(
             self.profile.subnormal == Path::Native && self.profile.fma == Path::Wide
         ) {
@@ -164,7 +188,7 @@ impl Ieee {
     #[inline(always)]
     pub fn div(&self, a: f32, b: f32) -> f32 {
         if comptime!(self.profile.subnormal == Path::Native && self.profile.div == Path::Native) {
-            prim::div(a, b)
+            prim::div(self.opaque(a), self.opaque(b))
         } else {
             prim::from_bits(soft::div(prim::bits(a), prim::bits(b)))
         }
@@ -174,7 +198,7 @@ impl Ieee {
     #[inline(always)]
     pub fn sqrt(&self, x: f32) -> f32 {
         if comptime!(self.profile.subnormal == Path::Native && self.profile.sqrt == Path::Native) {
-            prim::sqrt(x)
+            prim::sqrt(self.opaque(x))
         } else {
             prim::from_bits(soft::sqrt(prim::bits(x)))
         }
@@ -203,7 +227,7 @@ impl Ieee {
     #[inline(always)]
     pub fn lt(&self, a: f32, b: f32) -> bool {
         if comptime!(self.profile.subnormal == Path::Native) {
-            prim::lt(a, b)
+            prim::lt(self.opaque(a), self.opaque(b))
         } else {
             soft::lt(prim::bits(a), prim::bits(b))
         }
@@ -213,7 +237,7 @@ impl Ieee {
     #[inline(always)]
     pub fn le(&self, a: f32, b: f32) -> bool {
         if comptime!(self.profile.subnormal == Path::Native) {
-            prim::le(a, b)
+            prim::le(self.opaque(a), self.opaque(b))
         } else {
             soft::le(prim::bits(a), prim::bits(b))
         }
@@ -235,7 +259,7 @@ impl Ieee {
     #[inline(always)]
     pub fn eq(&self, a: f32, b: f32) -> bool {
         if comptime!(self.profile.subnormal == Path::Native) {
-            prim::eq(a, b)
+            prim::eq(self.opaque(a), self.opaque(b))
         } else {
             soft::eq(prim::bits(a), prim::bits(b))
         }

@@ -200,6 +200,7 @@ impl Client {
         let mut arguments = KernelArguments::new();
         let mut info = InfoBuilder::default();
         info.scalars.push(-0.0f32);
+        info.scalars.push(0u32);
         for arg in args {
             match arg {
                 Arg::Buffer { handle, len, width } => {

@@ -77,8 +77,10 @@ impl Kernel {
         }
         AddressType::U32.register(&mut builder.scope);
         let nz = builder.scalar(f32::cube_type());
+        let zero = builder.scalar(u32::cube_type());
         let mut definition = Definition {
             nz: nz.into(),
+            zero: zero.into(),
             profile: self.inner.profile,
             builder,
         };
@@ -106,13 +108,14 @@ impl Debug for Kernel {
 pub struct Definition {
     builder: KernelBuilder,
     nz: NativeExpand<f32>,
+    zero: NativeExpand<u32>,
     profile: FloatProfile,
 }
 
 impl Definition {
-    /// The arithmetic. Its run-time -0 is a hidden first scalar of every kernel (`N2`).
+    /// The arithmetic. Its run-time -0 and 0 are hidden first scalars of every kernel (`N2`).
     pub(crate) fn ieee(&self) -> IeeeExpand {
-        IeeeExpand::new(self.nz.clone(), self.profile)
+        IeeeExpand::new(self.nz.clone(), self.zero.clone(), self.profile)
     }
 
     /// A buffer that is only read.

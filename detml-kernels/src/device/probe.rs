@@ -1,7 +1,414 @@
-//! x
-use super::Device;
-use crate::ieee::FloatProfile;
-use detml_core::Result;
-pub(super) fn probe(_device: &Device) -> Result<FloatProfile> {
-    Ok(FloatProfile::NATIVE)
+//! The conformance probe (`N15`): which of a device's operations are IEEE-754's.
+//!
+//! A kernel runs every operation over golden patterns (products that tell fused from unfused,
+//! flushed from gradual, reassociated from written order) and over any-bit patterns. The
+//! expected words come from the integer-only arithmetic on the host, so they owe nothing to the
+//! host's own floating point.
+
+use super::{Device, Kernel, args};
+use crate::ieee::{FloatProfile, Ieee, Path};
+use crate::prim;
+use cubecl::prelude::*;
+use detml_core::{Backend, Error, Result};
+
+/// What the probe asks of a device, in the order of the kernel's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Property {
+    Move,
+    Integer,
+    Add,
+    Sub,
+    Mul,
+    UncontractedAdd,
+    UncontractedSub,
+    UncontractedChain,
+    Order,
+    Compare,
+    Fma,
+    Div,
+    Sqrt,
+    Convert,
+}
+
+impl Property {
+    const ALL: [Self; 14] = [
+        Self::Move,
+        Self::Integer,
+        Self::Add,
+        Self::Sub,
+        Self::Mul,
+        Self::UncontractedAdd,
+        Self::UncontractedSub,
+        Self::UncontractedChain,
+        Self::Order,
+        Self::Compare,
+        Self::Fma,
+        Self::Div,
+        Self::Sqrt,
+        Self::Convert,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Move => "moves that keep every bit",
+            Self::Integer => "32-bit integer arithmetic",
+            Self::Add => "addition",
+            Self::Sub => "subtraction",
+            Self::Mul => "multiplication",
+            Self::UncontractedAdd => "a product rounded before a sum",
+            Self::UncontractedSub => "a product rounded before a difference",
+            Self::UncontractedChain => "a loop-carried sum of rounded products",
+            Self::Order => "sums in written order",
+            Self::Compare => "comparison",
+            Self::Fma => "fused multiply-add",
+            Self::Div => "division",
+            Self::Sqrt => "square root",
+            Self::Convert => "conversion of integers",
+        }
+    }
+}
+
+/// One word for each property, the same source on the host and on the device.
+#[cube]
+#[inline(always)]
+fn observe(ieee: Ieee, a: f32, b: f32, c: f32, #[comptime] property: u32) -> u32 {
+    let x = prim::bits(a);
+    let y = prim::bits(b);
+    if comptime!(property == 0) {
+        x
+    } else if comptime!(property == 1) {
+        let product = prim::wrapping_add(prim::wrapping_mul(x, y), prim::mul_hi(x, y));
+        let shifted = (x << (y & 31u32)) ^ (y >> (x & 31u32));
+        prim::wrapping_sub(product, shifted) ^ prim::leading_zeros(x)
+    } else if comptime!(property == 2) {
+        prim::bits(ieee.canonical(ieee.add(a, b)))
+    } else if comptime!(property == 3) {
+        prim::bits(ieee.canonical(ieee.sub(a, b)))
+    } else if comptime!(property == 4) {
+        prim::bits(ieee.canonical(ieee.mul(a, b)))
+    } else if comptime!(property == 5) {
+        let product = ieee.mul(a, b);
+        prim::bits(ieee.canonical(ieee.add(product, c)))
+    } else if comptime!(property == 6) {
+        let d = ieee.sub(ieee.mul(a, b), c);
+        let e = ieee.sub(c, ieee.mul(b, a));
+        prim::wrapping_add(
+            prim::bits(ieee.canonical(d)),
+            prim::wrapping_mul(prim::bits(ieee.canonical(e)), 3u32),
+        )
+    } else if comptime!(property == 7) {
+        let mut sum = c;
+        let mut factor = a;
+        #[unroll]
+        for _ in 0..4u32 {
+            sum = ieee.add(sum, ieee.mul(factor, b));
+            factor = ieee.neg(factor);
+        }
+        prim::bits(ieee.canonical(sum))
+    } else if comptime!(property == 8) {
+        let sum = ieee.add(a, b);
+        let back = ieee.sub(sum, a);
+        prim::bits(ieee.canonical(ieee.add(ieee.sub(b, back), ieee.sub(a, ieee.sub(sum, back)))))
+    } else if comptime!(property == 9) {
+        let lt = prim::select_u32(ieee.lt(a, b), 1u32, 0u32);
+        let le = prim::select_u32(ieee.le(a, b), 2u32, 0u32);
+        let eq = prim::select_u32(ieee.eq(a, b), 4u32, 0u32);
+        let zero = prim::select_u32(ieee.eq(a, prim::from_bits(0u32)), 8u32, 0u32);
+        lt | le | eq | zero
+    } else if comptime!(property == 10) {
+        prim::bits(ieee.canonical(ieee.fma(a, b, c)))
+    } else if comptime!(property == 11) {
+        prim::bits(ieee.canonical(ieee.div(a, b)))
+    } else if comptime!(property == 12) {
+        prim::bits(ieee.canonical(ieee.sqrt(a)))
+    } else {
+        let u = prim::bits(ieee.from_u32(x));
+        let i = prim::bits(ieee.from_i32(prim::as_i32(x)));
+        prim::wrapping_add(u, prim::wrapping_mul(i, 3u32))
+    }
+}
+
+#[cube]
+fn probe_kernel(
+    ieee: Ieee,
+    a: &Array<f32>,
+    b: &Array<f32>,
+    c: &Array<f32>,
+    out: &mut Array<u32>,
+    n: u32,
+    #[comptime] properties: u32,
+) {
+    let i = ABSOLUTE_POS as u32;
+    if i < n {
+        let at = i as usize;
+        #[unroll]
+        for property in 0..properties {
+            out[(property * n + i) as usize] = observe(ieee, a[at], b[at], c[at], property);
+        }
+    }
+}
+
+const UNITS: u32 = 64;
+
+pub(crate) fn kernel(profile: FloatProfile) -> Kernel {
+    Kernel::new("probe", profile, (), CubeDim::new_1d(UNITS), |d| {
+        let ieee = d.ieee();
+        let (a, b, c) = (d.input::<f32>(), d.input::<f32>(), d.input::<f32>());
+        let (out, n) = (d.output::<u32>(), d.scalar::<u32>());
+        probe_kernel::expand(d.scope(), ieee, a, b, c, out, n, Property::ALL.len() as u32);
+    })
+}
+
+/// Triples of words; the golden ones are P1-P6 of the cases that broke other libraries.
+fn patterns() -> Vec<[u32; 3]> {
+    let f = f32::to_bits;
+    let mut patterns = vec![
+        // 0 if unfused, 2^-24 if fused.
+        [
+            f(1.0 + 1.0 / 4096.0),
+            f(1.0 + 1.0 / 4096.0),
+            f(-(1.0 + 1.0 / 2048.0)),
+        ],
+        // Flushed before or after rounding.
+        [0x2000_05a9, 0x1fff_f4ae, 0],
+        [0x2000_0001, 0x1fff_fffe, 0],
+        // Reassociation.
+        [f(1e8), f(1.0), f(-1e8)],
+        [f(1.0), f(1e8), f(-1e8)],
+        // NaN from no NaN, signed zeros and infinities.
+        [0, 0, 0],
+        [0x8000_0000, 0, 0x8000_0000],
+        [0, 0x8000_0000, 0],
+        [0x7f80_0000, 0xff80_0000, 0x7f80_0000],
+        [0x7f80_0000, 0, 0x3f80_0000],
+        [f(-1.0), 0x8000_0000, 0x7f80_0000],
+        // u32 -> f32: 2^24 + 1, 2^31 + 127, 2^31 + 128, 2^32 - 1.
+        [0x0100_0001, f(1.0), 0],
+        [0x8000_007f, f(1.0), 0],
+        [0x8000_0080, f(1.0), 0],
+        [0xffff_ffff, f(1.0), 0],
+        // Overflow and underflow at the ends.
+        [0x7f7f_ffff, 0x7f7f_ffff, 0xff7f_ffff],
+        [0x7f7f_ffff, f(1.0 + f32::EPSILON), 0xff7f_ffff],
+        [0x0080_0000, f(0.5), 0],
+        [0x0000_0001, f(0.5), 0x0000_0001],
+        [0x0000_0001, 0x0000_0001, 0x8000_0001],
+        [0x007f_ffff, f(2.0), 0x8000_0001],
+        [0x0080_0001, 0x8080_0000, 0x0000_0001],
+    ];
+    let ones = [
+        0x3f80_0000u32,
+        0xbf80_0000,
+        0x007f_ffff,
+        0x0080_0000,
+        0x7f7f_ffff,
+        0x7f80_0000,
+    ];
+    for a in ones {
+        for b in ones {
+            patterns.push([a, b, 0x8000_0001]);
+        }
+    }
+    let mut counter = 0u32;
+    let mut word = || {
+        counter = counter.wrapping_add(0x9e37_79b9);
+        let mut x = counter;
+        x = (x ^ (x >> 16)).wrapping_mul(0x21f0_aaad);
+        x = (x ^ (x >> 15)).wrapping_mul(0x735a_2d97);
+        x ^ (x >> 15)
+    };
+    // Random triples of half-width mantissas with c = -fl(a * b): fused gives the rounding error.
+    for _ in 0..1024 {
+        let near_one = |w: u32, e: u32| (w & 0x807f_ffff) | ((120 + (e & 15)) << 23);
+        let (a, b) = (near_one(word(), word()), near_one(word(), word()));
+        let product = Ieee::EMULATED.mul(f32::from_bits(a), f32::from_bits(b));
+        patterns.push([a, b, product.to_bits() ^ 0x8000_0000]);
+    }
+    // Any bit pattern.
+    for _ in 0..2048 {
+        patterns.push([word(), word(), word()]);
+    }
+    // Results around the smallest normal.
+    for _ in 0..1024 {
+        let small = |w: u32, e: u32| (w & 0x807f_ffff) | ((e % 24) << 23);
+        let half = |w: u32| (w & 0x807f_ffff) | ((103 + (w >> 8) % 26) << 23);
+        patterns.push([small(word(), word()), half(word()), small(word(), word())]);
+        patterns.push([small(word(), word()), small(word(), word()), half(word())]);
+    }
+    patterns
+}
+
+/// The first pattern on which `device`, computing as `profile` says, is wrong about a property.
+struct Failure {
+    property: Property,
+    expected: String,
+    got: String,
+}
+
+fn failures(device: &Device, profile: FloatProfile) -> Result<Vec<Failure>> {
+    let patterns = patterns();
+    let n = patterns.len();
+    let column = |k: usize| -> Vec<f32> { patterns.iter().map(|p| f32::from_bits(p[k])).collect() };
+    let (a, b, c) = (column(0), column(1), column(2));
+    let (da, db, dc) = (device.upload(&a)?, device.upload(&b)?, device.upload(&c)?);
+    let mut out = device.empty::<u32>(n * Property::ALL.len())?;
+    let cubes = (n as u32).div_ceil(UNITS);
+    device.launch(
+        &kernel(profile),
+        (cubes, 1, 1),
+        args![&da, &db, &dc, &mut out, n as u32],
+    )?;
+    let got = device.read(&out)?;
+    let mut failures = Vec::new();
+    for (k, property) in Property::ALL.into_iter().enumerate() {
+        for i in 0..n {
+            let expected = observe(Ieee::EMULATED, a[i], b[i], c[i], k as u32);
+            let got = got[k * n + i];
+            if got != expected {
+                let [a, b, c] = patterns[i];
+                failures.push(Failure {
+                    property,
+                    expected: format!("{expected:08x} for ({a:08x}, {b:08x}, {c:08x})"),
+                    got: format!("{got:08x}"),
+                });
+                break;
+            }
+        }
+    }
+    Ok(failures)
+}
+
+/// The fastest profile under which the device gives the contract's bits.
+///
+/// Starts from everything native and gives up what fails, until nothing does.
+///
+/// # Errors
+/// `DeviceRefused` names the first property that is wrong however it is computed.
+pub(super) fn probe(device: &Device) -> Result<FloatProfile> {
+    // Vulkan lets its compilers rewrite any expression, whether or not a pattern shows it.
+    let mut profile = FloatProfile {
+        opaque: matches!(device.backend(), Backend::Wgpu(_)) && !cfg!(target_os = "macos"),
+        ..FloatProfile::NATIVE
+    };
+    loop {
+        let failures = failures(device, profile)?;
+        let Some(next) = failures
+            .iter()
+            .try_fold(profile, |p, f| without(p, f.property))
+        else {
+            return Err(refusal(device, failures));
+        };
+        if failures.is_empty() {
+            return Ok(profile);
+        }
+        profile = next;
+    }
+}
+
+/// `profile` without what failed, or `None` if nothing is left to give up.
+fn without(profile: FloatProfile, failed: Property) -> Option<FloatProfile> {
+    use Property::*;
+    if profile == FloatProfile::EMULATED || matches!(failed, Move | Integer) {
+        return None;
+    }
+    let mut next = profile;
+    let path = match failed {
+        Fma => &mut next.fma,
+        Div => &mut next.div,
+        Sqrt => &mut next.sqrt,
+        Convert => &mut next.convert,
+        // A compiler that rewrites expressions can't rewrite what it can't see through.
+        UncontractedAdd | UncontractedSub | UncontractedChain | Order if !profile.opaque => {
+            next.opaque = true;
+            return Some(next);
+        }
+        // Sums or products that can't be trusted leave integer code only.
+        _ => return Some(FloatProfile::EMULATED),
+    };
+    if *path == Path::Emulated {
+        return Some(FloatProfile::EMULATED);
+    }
+    *path = Path::Emulated;
+    Some(next)
+}
+
+fn refusal(device: &Device, failures: Vec<Failure>) -> Error {
+    let Some(failure) = failures.into_iter().next() else {
+        return Error::internal(format!("probe of {device}"));
+    };
+    Error::DeviceRefused {
+        device: device.to_string(),
+        property: failure.property.name().into(),
+        expected: failure.expected,
+        got: failure.got,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::*;
+
+    /// The host's own arithmetic, at each level, passes what it asks of devices.
+    fn host_agrees(device: &Device) {
+        let ieee = match device.profile().unwrap() {
+            FloatProfile::NATIVE => Ieee::FMA,
+            _ => Ieee::PLAIN,
+        };
+        if !device.is_cpu() {
+            return;
+        }
+        for [a, b, c] in patterns() {
+            let [a, b, c] = [a, b, c].map(f32::from_bits);
+            for k in 0..Property::ALL.len() as u32 {
+                assert_eq!(
+                    observe(ieee, a, b, c, k),
+                    observe(Ieee::EMULATED, a, b, c, k),
+                    "{} of {a:e} {b:e} {c:e}",
+                    Property::ALL[k as usize].name()
+                );
+            }
+        }
+    }
+
+    /// Each present device conforms under the profile that the probe chose for it.
+    fn conforms(device: &Device) {
+        let profile = device.profile().unwrap();
+        println!("{device}: {profile:?}");
+        if !device.is_cpu() {
+            assert!(failures(device, profile).unwrap().is_empty());
+            assert!(failures(device, FloatProfile::EMULATED).unwrap().is_empty());
+        }
+    }
+
+    backend_suite! { host_agrees, conforms }
+
+    /// A host that fuses where nothing is written fails on the golden patterns.
+    #[test]
+    fn a_contraction_is_seen() {
+        let seen = patterns().into_iter().filter(|&[a, b, c]| {
+            let [a, b, c] = [a, b, c].map(f32::from_bits);
+            let honest = observe(Ieee::EMULATED, a, b, c, 5);
+            Ieee::EMULATED
+                .canonical(Ieee::EMULATED.fma(a, b, c))
+                .to_bits()
+                != honest
+        });
+        assert!(seen.count() > 1000);
+    }
+
+    /// A device that flushes subnormals fails on addition, multiplication and comparison.
+    #[test]
+    fn a_flush_is_seen() {
+        let flush = |x: f32| if x.is_subnormal() { x * 0.0 } else { x };
+        let sums = patterns().into_iter().filter(|&[a, b, _]| {
+            let [a, b] = [a, b].map(f32::from_bits);
+            let honest = observe(Ieee::EMULATED, a, b, 0.0, 2);
+            Ieee::EMULATED
+                .canonical(flush(Ieee::EMULATED.add(flush(a), flush(b))))
+                .to_bits()
+                != honest
+        });
+        assert!(sums.count() > 100);
+    }
 }
