@@ -230,7 +230,7 @@ fn patterns() -> Vec<[u32; 3]> {
     }
     // Results around the smallest normal.
     for _ in 0..1024 {
-        let small = |w: u32, e: u32| (w & 0x807f_ffff) | ((e % 24) << 23);
+        let small = |w: u32, e: u32| (w & 0x807f_ffff) | ((e % 12) << 23);
         let half = |w: u32| (w & 0x807f_ffff) | ((103 + (w >> 8) % 26) << 23);
         patterns.push([small(word(), word()), half(word()), small(word(), word())]);
         patterns.push([small(word(), word()), small(word(), word()), half(word())]);
