@@ -369,37 +369,13 @@ impl Ieee {
     /// `x` without its fraction, saturating at 0 and `u32::MAX`; 0 for a NaN.
     #[inline(always)]
     pub fn to_u32(&self, x: f32) -> u32 {
-        if comptime!(self.profile.subnormal == Path::Native && self.profile.convert == Path::Native)
-        {
-            let limit = prim::from_bits(0x4f80_0000u32);
-            let zero = prim::from_bits(0u32);
-            let high = prim::le(limit, x);
-            // False for a NaN, and of no use for it to a device that may not convert it.
-            let inside = prim::lt(zero, x);
-            let inner = prim::select(high, zero, prim::select(inside, x, zero));
-            prim::select_u32(high, u32::MAX, prim::f32_to_u32(inner))
-        } else {
-            soft::to_u32(prim::bits(x))
-        }
+        soft::to_u32(prim::bits(x))
     }
 
     /// `x` without its fraction, saturating at `i32::MIN` and `i32::MAX`; 0 for a NaN.
     #[inline(always)]
     pub fn to_i32(&self, x: f32) -> i32 {
-        if comptime!(self.profile.subnormal == Path::Native && self.profile.convert == Path::Native)
-        {
-            let limit = prim::from_bits(0x4f00_0000u32);
-            let lowest = prim::from_bits(0xcf00_0000u32);
-            let zero = prim::from_bits(0u32);
-            let high = prim::le(limit, x);
-            let low = prim::lt(x, lowest);
-            let inside = prim::le(lowest, x);
-            let inner = prim::select(high, zero, prim::select(inside, x, zero));
-            let r = prim::select_i32(low, i32::MIN, prim::f32_to_i32(inner));
-            prim::select_i32(high, i32::MAX, r)
-        } else {
-            soft::to_i32(prim::bits(x))
-        }
+        soft::to_i32(prim::bits(x))
     }
 
     /// The largest integer not above `x`. Zeros, infinities and NaN stay.

@@ -119,18 +119,6 @@ primitive! {
 }
 
 primitive! {
-    /// `x` without its fraction; `x` must be in `0.0..4294967296.0`.
-    fn f32_to_u32(x: f32) -> u32 { x as u32 }
-    expand(scope) { u32::__expand_cast_from::<f32>(scope, x) }
-}
-
-primitive! {
-    /// `x` without its fraction; `x` must be in `-2147483648.0..2147483648.0`.
-    fn f32_to_i32(x: f32) -> i32 { x as i32 }
-    expand(scope) { i32::__expand_cast_from::<f32>(scope, x) }
-}
-
-primitive! {
     /// The high word of the 64-bit product.
     fn mul_hi(a: u32, b: u32) -> u32 { ((a as u64 * b as u64) >> 32) as u32 }
     expand(scope) { a.__expand_mul_hi_method(scope, b) }
@@ -185,16 +173,10 @@ fn wide_fma(a: f32, b: f32, c: f32) -> f32 {
     // The exact error of `p + c` (Knuth's two-sum).
     let z = s - p;
     let e = (p - (s - z)) + (c - z);
+    // To odd: towards zero where inexact, then the last bit set. Infinities and NaN have a NaN
+    // error, which isn't above 0.
     let bits = s.to_bits();
-    // Where the sum is inexact and its last bit is even, step one unit towards the error.
-    let even = bits & 1 == 0;
-    let inexact = e != 0.0 && s.is_finite() && e.is_finite();
-    let away = (e > 0.0) == (s > 0.0);
-    let odd = if away {
-        bits.wrapping_add(1)
-    } else {
-        bits.wrapping_sub(1)
-    };
-    let bits = if even && inexact { odd } else { bits };
-    f64::from_bits(bits) as f32
+    let inexact = u64::from(e.abs() > 0.0);
+    let beyond = ((e.to_bits() ^ bits) >> 63) & inexact;
+    f64::from_bits(bits.wrapping_sub(beyond) | inexact) as f32
 }

@@ -1,3 +1,5 @@
+mod devices;
+
 use super::*;
 use crate::testing::{Words, boundaries, canonical, exact_fma, few_boundaries};
 
