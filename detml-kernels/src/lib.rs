@@ -3,6 +3,7 @@
 
 pub mod device;
 pub mod ieee;
+pub mod math;
 pub mod ops;
 mod prim;
 mod soft;
