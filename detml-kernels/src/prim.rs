@@ -26,25 +26,25 @@ macro_rules! primitive {
 primitive! {
     /// The bits of `x`.
     fn bits(x: f32) -> u32 { x.to_bits() }
-    expand(scope) { u32::__expand_reinterpret(scope, x) }
+    expand(scope) { reinterpret::<f32, u32>(scope, x) }
 }
 
 primitive! {
     /// The number whose bits are `x`.
     fn from_bits(x: u32) -> f32 { f32::from_bits(x) }
-    expand(scope) { f32::__expand_reinterpret(scope, x) }
+    expand(scope) { reinterpret::<u32, f32>(scope, x) }
 }
 
 primitive! {
     /// `x` as a signed word, same bits.
     fn as_i32(x: u32) -> i32 { x as i32 }
-    expand(scope) { i32::__expand_reinterpret(scope, x) }
+    expand(scope) { reinterpret::<u32, i32>(scope, x) }
 }
 
 primitive! {
     /// `x` as an unsigned word, same bits.
     fn as_u32(x: i32) -> u32 { x as u32 }
-    expand(scope) { u32::__expand_reinterpret(scope, x) }
+    expand(scope) { reinterpret::<i32, u32>(scope, x) }
 }
 
 primitive! {
@@ -159,6 +159,22 @@ macro_rules! select {
 }
 
 select! { select: f32, select_u32: u32, select_i32: i32 }
+
+/// The bits of `x` as another type. C++ targets reinterpret only what has an address, so a
+/// constant goes through a variable.
+fn reinterpret<From: CubePrimitive, To: CubePrimitive>(
+    scope: &mut Scope,
+    x: NativeExpand<From>,
+) -> NativeExpand<To> {
+    let x = if x.expand.as_const().is_some() {
+        let variable = NativeExpand::<From>::from(scope.create_local_mut(x.expand.ty));
+        cubecl::frontend::assign::expand_no_check::<From>(scope, x, variable.clone());
+        variable
+    } else {
+        x
+    };
+    <To as Reinterpret>::__expand_reinterpret::<From>(scope, x)
+}
 
 /// The product of two binary32 is exact in binary64 (48 of 53 bits). Rounding the sum to odd
 /// keeps a sticky bit below the 24 that the last rounding looks at, so no double rounding shows

@@ -292,44 +292,45 @@ pub(super) fn probe(device: &Device) -> Result<FloatProfile> {
     };
     loop {
         let failures = failures(device, profile)?;
-        let Some(next) = failures
-            .iter()
-            .try_fold(profile, |p, f| without(p, f.property))
-        else {
-            return Err(refusal(device, failures));
-        };
         if failures.is_empty() {
             return Ok(profile);
         }
+        let Some(next) = without(profile, failures.iter().map(|f| f.property)) else {
+            return Err(refusal(device, failures));
+        };
         profile = next;
     }
 }
 
 /// `profile` without what failed, or `None` if nothing is left to give up.
-fn without(profile: FloatProfile, failed: Property) -> Option<FloatProfile> {
+fn without(
+    profile: FloatProfile,
+    failed: impl IntoIterator<Item = Property>,
+) -> Option<FloatProfile> {
     use Property::*;
-    if profile == FloatProfile::EMULATED || matches!(failed, Move | Integer) {
-        return None;
-    }
     let mut next = profile;
-    let path = match failed {
-        Fma => &mut next.fma,
-        Div => &mut next.div,
-        Sqrt => &mut next.sqrt,
-        Convert => &mut next.convert,
-        // A compiler that rewrites expressions can't rewrite what it can't see through.
-        UncontractedAdd | UncontractedSub | UncontractedChain | Order if !profile.opaque => {
-            next.opaque = true;
-            return Some(next);
+    for property in failed {
+        match property {
+            Move | Integer => return None,
+            Fma => next.fma = Path::Emulated,
+            Div => next.div = Path::Emulated,
+            Sqrt => next.sqrt = Path::Emulated,
+            Convert => next.convert = Path::Emulated,
+            // A compiler that rewrites expressions can't rewrite what it can't see through.
+            UncontractedAdd | UncontractedSub | UncontractedChain | Order if !profile.opaque => {
+                next.opaque = true;
+            }
+            // Sums or products that can't be trusted leave integer code only.
+            _ => next.subnormal = Path::Emulated,
         }
-        // Sums or products that can't be trusted leave integer code only.
-        _ => return Some(FloatProfile::EMULATED),
-    };
-    if *path == Path::Emulated {
-        return Some(FloatProfile::EMULATED);
     }
-    *path = Path::Emulated;
-    Some(next)
+    if next == profile {
+        next = FloatProfile::EMULATED;
+    }
+    if next.subnormal == Path::Emulated {
+        next = FloatProfile::EMULATED;
+    }
+    (profile != FloatProfile::EMULATED).then_some(next)
 }
 
 fn refusal(device: &Device, failures: Vec<Failure>) -> Error {
@@ -382,6 +383,26 @@ mod tests {
     }
 
     backend_suite! { host_agrees, conforms }
+
+    #[test]
+    fn what_fails_is_given_up_step_by_step() {
+        use Property::*;
+        let native = FloatProfile::NATIVE;
+        let fma = without(native, [Fma, Div]).unwrap();
+        assert_eq!(
+            (fma.fma, fma.div, fma.sqrt),
+            (Path::Emulated, Path::Emulated, Path::Native)
+        );
+        assert!(without(native, [Order]).unwrap().opaque);
+        assert_eq!(
+            without(native, [Add, Sub, Order]),
+            Some(FloatProfile::EMULATED)
+        );
+        // What fails though emulated leaves integer code, and after that nothing.
+        assert_eq!(without(fma, [Fma]), Some(FloatProfile::EMULATED));
+        assert_eq!(without(FloatProfile::EMULATED, [Fma]), None);
+        assert_eq!(without(native, [Integer]), None);
+    }
 
     /// A host that fuses where nothing is written fails on the golden patterns.
     #[test]
