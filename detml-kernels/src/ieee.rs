@@ -423,9 +423,9 @@ impl Ieee {
             let n1 = step(n);
             let n2 = step(n - n1);
             let n3 = step(n - n1 - n2);
-            let r = prim::mul(x, prim::from_bits(power_bits(n1)), self.nz);
-            let r = prim::mul(r, prim::from_bits(power_bits(n2)), self.nz);
-            prim::mul(r, prim::from_bits(power_bits(n3)), self.nz)
+            let r = self.mul(x, prim::from_bits(power_bits(n1)));
+            let r = self.mul(r, prim::from_bits(power_bits(n2)));
+            self.mul(r, prim::from_bits(power_bits(n3)))
         } else {
             prim::from_bits(soft::scale(prim::bits(x), n))
         }

@@ -98,6 +98,25 @@ fn pack(sign: u32, exponent: i32, significand: u32) -> u32 {
     sign | min_u32((field << 23u32) + rounded, INFINITY)
 }
 
+/// The number of magnitude `hi * 2^32 + lo` (not 0) with `sign`, rounded; `exponent` is the
+/// biased exponent of bit 63.
+#[cube]
+#[inline(always)]
+pub(crate) fn pack_wide(sign: u32, exponent: i32, hi: u32, lo: u32) -> u32 {
+    let high_empty = hi == 0u32;
+    let top = prim::select_u32(high_empty, lo, hi);
+    let next = prim::select_u32(high_empty, 0u32, lo);
+    let zeros = prim::leading_zeros(top);
+    // The leading bit goes to bit 30: one down from bit 31, else up.
+    let full = zeros == 0u32;
+    let k = prim::select_u32(full, 0u32, min_u32(prim::wrapping_sub(zeros, 1u32), 31u32));
+    let s = (top << k) | ((next >> 1u32) >> (31u32 - k));
+    let s = prim::select_u32(full, (top >> 1u32) | (top & 1u32), s);
+    let s = s | flag((next << k) != 0u32);
+    let above = prim::as_i32(zeros) + prim::select_i32(high_empty, 32i32, 0i32);
+    pack(sign, exponent - above, s)
+}
+
 /// `a + b`.
 #[cube]
 #[inline(always)]
@@ -225,20 +244,7 @@ pub(crate) fn fma(a: u32, b: u32, c: u32) -> u32 {
     let l2 = prim::wrapping_add(l1 ^ mask, negative);
     let h2 = prim::wrapping_add(h1 ^ mask, prim::select_u32(l2 == 0u32, negative, 0u32));
     let zero = (h2 | l2) == 0u32;
-
-    // Up to bit 62, bit 30 of the high word.
-    let high_empty = h2 == 0u32;
-    let top = prim::select_u32(high_empty, l2, h2);
-    let next = prim::select_u32(high_empty, 0u32, l2);
-    let zeros = prim::leading_zeros(top);
-    // A high word of 0 under a low word with bit 31 set asks for a shift down by one.
-    let full = zeros == 0u32;
-    let k = prim::select_u32(full, 0u32, min_u32(prim::wrapping_sub(zeros, 1u32), 31u32));
-    let s = (top << k) | ((next >> 1u32) >> (31u32 - k));
-    let s = prim::select_u32(full, (top >> 1u32) | (top & 1u32), s);
-    let s = s | flag((next << k) != 0u32);
-    let up = prim::as_i32(zeros) + prim::select_i32(high_empty, 32i32, 0i32);
-    let r = pack(sx ^ (negative << 31u32), ex + 2i32 - up, s);
+    let r = pack_wide(sx ^ (negative << 31u32), ex + 2i32, h2, l2);
 
     let r = prim::select_u32(zero, sp & sc, r);
     let product_infinite = ma == INFINITY || mb == INFINITY;

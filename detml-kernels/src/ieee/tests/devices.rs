@@ -189,9 +189,13 @@ fn equals(device: &Device, profile: FloatProfile, all: &[[u32; 3]]) {
     }
 }
 
+fn by_its_profile(device: &Device) {
+    equals(device, device.profile().unwrap(), &triples());
+}
+
 /// The integer code relies on no float arithmetic, whatever the device.
 fn by_integer_code(device: &Device) {
     equals(device, FloatProfile::EMULATED, &triples());
 }
 
-backend_suite! { by_integer_code }
+backend_suite! { by_its_profile, by_integer_code }
