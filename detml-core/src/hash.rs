@@ -10,6 +10,12 @@ use ndarray::{ArrayBase, Data, Dimension};
 pub struct BitHash([u8; 32]);
 
 impl BitHash {
+    /// The hash of bytes as they are, such as those of a file.
+    #[must_use]
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+
     /// All 32 bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {

@@ -67,6 +67,15 @@ impl Philox4x32 {
         }
     }
 
+    /// The draws of the stream whose number is the first four bytes, little-endian, of the
+    /// BLAKE3 hash of `name`: so that two purposes under one seed don't share draws.
+    #[must_use]
+    pub fn named(seed: Seed, name: &str) -> Self {
+        let hash = blake3::hash(name.as_bytes());
+        let [a, b, c, d, ..] = *hash.as_bytes();
+        Self::new(seed, u32::from_le_bytes([a, b, c, d]))
+    }
+
     /// The four words of `index`.
     #[must_use]
     pub const fn block(&self, index: u64) -> [u32; 4] {
