@@ -1,6 +1,7 @@
 //! Bitwise identical arithmetic and operations.
 #![allow(missing_docs)]
 
+pub mod convert;
 pub mod device;
 pub mod ieee;
 pub mod math;
