@@ -1,6 +1,7 @@
 //! Bitwise identical arithmetic and operations.
 #![allow(missing_docs)]
 
+pub mod codegen;
 pub mod convert;
 pub mod device;
 pub mod ieee;

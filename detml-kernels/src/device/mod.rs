@@ -14,6 +14,7 @@ pub mod text;
 
 pub use buffer::{Buffer, Element};
 pub use kernel::{Definition, Kernel};
+pub(crate) use probe::kernel as probe_kernel;
 pub(crate) use simd::Loop;
 pub use simd::Simd;
 

@@ -1,0 +1,136 @@
+//! Text of kernels for targets that needn't be present, as the launch layer hands it to the
+//! driver's compiler.
+
+use crate::device::Kernel;
+use crate::device::text::{Language, without_contraction};
+use cubecl::ir::AddressType;
+use cubecl_core::{Compiler, ExecutionMode, WgpuCompilationOptions};
+use cubecl_cpp::cuda::CudaDialect;
+use cubecl_cpp::cuda::mma::CudaWmmaCompiler;
+use cubecl_cpp::hip::HipDialect;
+use cubecl_cpp::hip::mma::WmmaIntrinsicCompiler;
+use cubecl_cpp::metal::MslDialect;
+use cubecl_cpp::shared::{CompilationOptions, CppCompiler, CppSupportedFeatures};
+use cubecl_spirv::SpirvCompiler;
+use cubecl_wgpu::WgslCompiler;
+use detml_core::{Error, Result};
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Every language that kernels are written in.
+pub const LANGUAGES: [Language; 5] = [
+    Language::Cuda,
+    Language::Hip,
+    Language::Metal,
+    Language::Wgsl,
+    Language::SpirV,
+];
+
+/// The extension of a file with text of `language`.
+pub fn extension(language: Language) -> &'static str {
+    match language {
+        Language::Cuda => "cu",
+        Language::Hip => "hip",
+        Language::Metal => "metal",
+        Language::Wgsl => "wgsl",
+        Language::SpirV => "spvasm",
+    }
+}
+
+/// The text of `kernel` in `language`; SPIR-V disassembled.
+///
+/// # Errors
+/// `KernelCompilation` if CubeCL's compiler for the language refuses the kernel.
+pub fn text(kernel: &Kernel, language: Language) -> Result<String> {
+    // What CubeCL's runtimes ask for on an H200 and on AMD and Apple devices.
+    let cpp = |warp_size, fast_math| CompilationOptions {
+        warp_size,
+        supports_features: CppSupportedFeatures {
+            fast_math,
+            ..CppSupportedFeatures::default()
+        },
+    };
+    let mut wgpu = WgpuCompilationOptions::default();
+    wgpu.vulkan.max_spirv_version = (1, 3);
+    let source = match language {
+        Language::Cuda => {
+            compile::<CppCompiler<CudaDialect<CudaWmmaCompiler>>>(kernel, &cpp(32, true))
+        }
+        Language::Hip => {
+            compile::<CppCompiler<HipDialect<WmmaIntrinsicCompiler>>>(kernel, &cpp(32, false))
+        }
+        Language::Metal => compile::<CppCompiler<MslDialect>>(kernel, &cpp(32, false)),
+        Language::Wgsl => compile::<WgslCompiler>(kernel, &wgpu),
+        Language::SpirV => compile::<SpirvCompiler>(kernel, &wgpu),
+    }?;
+    Ok(without_contraction(language, &source))
+}
+
+fn compile<C: Compiler + Default>(
+    kernel: &Kernel,
+    options: &C::CompilationOptions,
+) -> Result<String>
+where
+    C::Representation: Display,
+{
+    let refused = |reason: String| Error::KernelCompilation {
+        kernel: format!("{kernel:?}"),
+        reason,
+    };
+    // CubeCL's compilers panic on what they can't print.
+    catch_unwind(AssertUnwindSafe(|| {
+        C::default()
+            .compile(
+                kernel.definition(None),
+                options,
+                ExecutionMode::Unchecked,
+                AddressType::U32.unsigned_type(),
+            )
+            .map(|compiled| compiled.to_string())
+            .map_err(|error| error.to_string())
+    }))
+    .unwrap_or_else(|panic| {
+        Err(panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+            .unwrap_or_else(|| "the compiler panicked".into()))
+    })
+    .map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::{PROFILES, kernels};
+
+    #[test]
+    fn every_kernel_has_text_in_every_language() {
+        for (name, profile) in PROFILES {
+            for kernel in kernels(profile) {
+                for language in LANGUAGES {
+                    let text = text(&kernel, language)
+                        .unwrap_or_else(|e| panic!("{name}, {language:?}: {e}"));
+                    assert!(text.contains(kernel.name()), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pragmas_against_contraction_are_in_place() {
+        let (_, profile) = PROFILES[0];
+        for kernel in kernels(profile) {
+            let metal = text(&kernel, Language::Metal).unwrap();
+            assert!(
+                metal.contains(
+                    "using namespace metal;\n#pragma METAL fp math_mode(safe)\n\
+                     #pragma METAL fp contract(off)"
+                ),
+                "{metal}"
+            );
+            let hip = text(&kernel, Language::Hip).unwrap();
+            assert!(hip.starts_with("#pragma clang fp contract(off)"), "{hip}");
+        }
+    }
+}
