@@ -17,10 +17,14 @@ mod estimator;
 mod files;
 mod hash;
 mod load;
+pub mod math64;
+pub mod metrics;
 mod model_file;
 mod numeric_mode;
+mod pipeline;
 mod random;
 mod report;
+pub mod selection;
 
 pub use backend::{Backend, current_backend, set_default_backend, with_backend};
 pub use dataset::Dataset;
@@ -43,6 +47,7 @@ pub use numeric_mode::{
     NumericMode, current_numeric_mode, require_numeric_mode, set_default_numeric_mode,
     with_numeric_mode,
 };
+pub use pipeline::{Chain, FittedPipeline, FittedStages, PersistStages, Pipeline, Stages, Start};
 pub use random::{Philox4x32, Seed, philox4x32_10};
 pub use report::{ExecutionReport, ReportEntry};
 
