@@ -74,6 +74,41 @@ pub(super) fn exp_reduced(ieee: &Ieee, r: Pair) -> Pair {
     fast_two_sum(ieee, one.hi, rest)
 }
 
+/// A power of e as `p * 2^n`.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct Decay {
+    pub(super) p: Pair,
+    /// 2^n.
+    pub(super) scale: Scale,
+    /// 2^n, rounded to a subnormal or 0 below -126.
+    pub(super) s: f32,
+}
+
+/// `e^-a` for `a >= 0`; beyond 112 the value at 112, which is below 2^-161.
+#[cube]
+#[inline(always)]
+pub(super) fn decay(ieee: &Ieee, a: f32) -> Decay {
+    let a = prim::select(ieee.lt(112.0f32, a), 112.0f32, a);
+    let reduced = reduce(ieee, ieee.neg(a));
+    let p = exp_reduced(ieee, reduced.r);
+    let scale = scale(reduced.biased);
+    let s = ieee.mul(scale.first, scale.second);
+    Decay { p, scale, s }
+}
+
+/// `e^-(a.hi + a.lo)`, likewise.
+#[cube]
+#[inline(always)]
+pub(super) fn decay_pair(ieee: &Ieee, a: Pair) -> Decay {
+    let hi = prim::select(ieee.lt(112.0f32, a.hi), 112.0f32, a.hi);
+    let reduced = reduce(ieee, ieee.neg(hi));
+    let r = fast_two_sum(ieee, reduced.r.hi, ieee.sub(reduced.r.lo, a.lo));
+    let p = exp_reduced(ieee, r);
+    let scale = scale(reduced.biased);
+    let s = ieee.mul(scale.first, scale.second);
+    Decay { p, scale, s }
+}
+
 /// `x` held within `low..=high`; a NaN stays.
 #[cube]
 #[inline(always)]

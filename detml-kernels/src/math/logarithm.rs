@@ -88,27 +88,6 @@ fn log_special(x: f32, y: f32) -> f32 {
     or_bits(bits == INFINITY, INFINITY, y)
 }
 
-#[cube]
-#[inline(always)]
-fn poly10(
-    ieee: &Ieee,
-    x: f32,
-    c0: f32,
-    c1: f32,
-    c2: f32,
-    c3: f32,
-    c4: f32,
-    c5: f32,
-    c6: f32,
-    c7: f32,
-    c8: f32,
-    c9: f32,
-) -> f32 {
-    let p = poly6(ieee, x, c4, c5, c6, c7, c8, c9);
-    let p = ieee.fma(ieee.fma(p, x, c3), x, c2);
-    ieee.fma(ieee.fma(p, x, c1), x, c0)
-}
-
 /// `ln(1 + f) - f + rest` for `2/3 <= 1 + f < 4/3` and a small `rest`.
 #[cube]
 #[inline(always)]

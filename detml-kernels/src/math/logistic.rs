@@ -1,7 +1,7 @@
 //! The logistic function and its kin.
 
 use super::{
-    exponential::{exp_reduced, reduce},
+    exponential::{Decay, decay},
     logarithm::ln_tail,
     parts::*,
 };
@@ -12,51 +12,19 @@ bits! {
     ONE_THIRD = 0x3eaaaaab;
 }
 
-/// `e^-|x|` as `p * 2^n`.
-#[derive(CubeType, Clone, Copy)]
-struct Decay {
-    p: Pair,
-    /// 2^n.
-    scale: Scale,
-    /// 2^n, rounded to a subnormal or 0 below -126.
-    s: f32,
-}
-
-/// `e^-(a + a_lo)` for `a >= 0`.
-#[cube]
-#[inline(always)]
-fn decay(ieee: &Ieee, a: f32, a_lo: f32) -> Decay {
-    let a = prim::select(ieee.lt(112.0f32, a), 112.0f32, a);
-    let reduced = reduce(ieee, ieee.neg(a));
-    let p = exp_reduced(
-        ieee,
-        Pair {
-            hi: reduced.r.hi,
-            lo: ieee.sub(reduced.r.lo, a_lo),
-        },
-    );
-    let scale = scale(reduced.biased);
-    let s = ieee.mul(scale.first, scale.second);
-    Decay { p, scale, s }
-}
-
-/// `1 / (1 + e^-(x + x_lo))` as `q.hi + q.lo` times both factors of `scale`.
+/// `(q.hi + q.lo) * 2^n`.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Quotient {
     pub(super) q: Pair,
+    /// 2^n.
     pub(super) scale: Scale,
 }
 
-/// `x_lo` has the sign of `x` or its opposite; it is small against 1.
+/// `1 / (1 + e^-x)` from the sign of `x` and `e = e^-|x|`.
 #[cube]
 #[inline(always)]
-pub(super) fn logistic(ieee: &Ieee, x: f32, x_lo: f32) -> Quotient {
+pub(super) fn logistic(ieee: &Ieee, x: f32, e: Decay) -> Quotient {
     let negative = (prim::bits(x) & SIGN) != 0u32;
-    let e = decay(
-        ieee,
-        ieee.abs(x),
-        prim::select(negative, ieee.neg(x_lo), x_lo),
-    );
     let hi = ieee.mul(e.p.hi, e.s);
     let d = fast_two_sum(ieee, 1.0f32, hi);
     let d_lo = ieee.fma(e.p.lo, e.s, d.lo);
@@ -83,7 +51,7 @@ pub(super) fn logistic(ieee: &Ieee, x: f32, x_lo: f32) -> Quotient {
 #[cube]
 #[inline(always)]
 pub fn sigmoid(ieee: &Ieee, x: f32) -> f32 {
-    let y = logistic(ieee, x, 0.0f32);
+    let y = logistic(ieee, x, decay(ieee, ieee.abs(x)));
     let q = ieee.add(y.q.hi, y.q.lo);
     nan_of(x, ieee.mul(ieee.mul(q, y.scale.first), y.scale.second))
 }
@@ -94,7 +62,7 @@ pub fn sigmoid(ieee: &Ieee, x: f32) -> f32 {
 #[cube]
 #[inline(always)]
 pub fn silu(ieee: &Ieee, x: f32) -> f32 {
-    let y = logistic(ieee, x, 0.0f32);
+    let y = logistic(ieee, x, decay(ieee, ieee.abs(x)));
     let c = prim::select(ieee.lt(x, -112.0f32), -112.0f32, x);
     let product = two_product(ieee, c, y.q.hi);
     let p = ieee.add(product.hi, ieee.fma(c, y.q.lo, product.lo));
@@ -111,7 +79,7 @@ pub fn silu(ieee: &Ieee, x: f32) -> f32 {
 #[cube]
 #[inline(always)]
 pub fn softplus(ieee: &Ieee, x: f32) -> f32 {
-    let e = decay(ieee, ieee.abs(x), 0.0f32);
+    let e = decay(ieee, ieee.abs(x));
     // Below 2^-64 the logarithm is e itself.
     let tiny = ieee.lt(e.s, 5.421011e-20f32);
     let hi = ieee.mul(e.p.hi, e.s);

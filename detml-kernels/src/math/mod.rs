@@ -13,13 +13,19 @@
 //! A NaN argument gives the canonical NaN 0x7FC00000 unless a function says otherwise (`N11`).
 //! At infinities and poles functions take their limits, stated with each.
 
+mod error_function;
 mod exponential;
+mod hyperbolic;
 mod logarithm;
 mod logistic;
 mod parts;
+mod root;
 #[cfg(test)]
 mod tests;
 
+pub use error_function::{erf, erfc, gelu, gelu_tanh};
 pub use exponential::{exp, exp2, exp10, expm1};
+pub use hyperbolic::{cosh, sinh, tanh};
 pub use logarithm::{ln, log1p, log2, log10};
 pub use logistic::{log_sigmoid, sigmoid, silu, softplus};
+pub use root::{cbrt, hypot, rsqrt};

@@ -119,6 +119,7 @@ pub(super) fn scale(biased: u32) -> Scale {
     }
 }
 
+/// `c0 + c1 x + c2 x^2` by Horner's rule, as the longer ones that follow.
 #[cube]
 #[inline(always)]
 pub(super) fn poly3(ieee: &Ieee, x: f32, c0: f32, c1: f32, c2: f32) -> f32 {
@@ -150,4 +151,98 @@ pub(super) fn poly6(
     c5: f32,
 ) -> f32 {
     ieee.fma(poly5(ieee, x, c1, c2, c3, c4, c5), x, c0)
+}
+
+#[cube]
+#[inline(always)]
+pub(super) fn poly7(
+    ieee: &Ieee,
+    x: f32,
+    c0: f32,
+    c1: f32,
+    c2: f32,
+    c3: f32,
+    c4: f32,
+    c5: f32,
+    c6: f32,
+) -> f32 {
+    ieee.fma(poly6(ieee, x, c1, c2, c3, c4, c5, c6), x, c0)
+}
+
+#[cube]
+#[inline(always)]
+pub(super) fn poly8(
+    ieee: &Ieee,
+    x: f32,
+    c0: f32,
+    c1: f32,
+    c2: f32,
+    c3: f32,
+    c4: f32,
+    c5: f32,
+    c6: f32,
+    c7: f32,
+) -> f32 {
+    ieee.fma(poly7(ieee, x, c1, c2, c3, c4, c5, c6, c7), x, c0)
+}
+
+#[cube]
+#[inline(always)]
+pub(super) fn poly9(
+    ieee: &Ieee,
+    x: f32,
+    c0: f32,
+    c1: f32,
+    c2: f32,
+    c3: f32,
+    c4: f32,
+    c5: f32,
+    c6: f32,
+    c7: f32,
+    c8: f32,
+) -> f32 {
+    ieee.fma(poly8(ieee, x, c1, c2, c3, c4, c5, c6, c7, c8), x, c0)
+}
+
+#[cube]
+#[inline(always)]
+pub(super) fn poly10(
+    ieee: &Ieee,
+    x: f32,
+    c0: f32,
+    c1: f32,
+    c2: f32,
+    c3: f32,
+    c4: f32,
+    c5: f32,
+    c6: f32,
+    c7: f32,
+    c8: f32,
+    c9: f32,
+) -> f32 {
+    ieee.fma(poly9(ieee, x, c1, c2, c3, c4, c5, c6, c7, c8, c9), x, c0)
+}
+
+#[cube]
+#[inline(always)]
+pub(super) fn poly11(
+    ieee: &Ieee,
+    x: f32,
+    c0: f32,
+    c1: f32,
+    c2: f32,
+    c3: f32,
+    c4: f32,
+    c5: f32,
+    c6: f32,
+    c7: f32,
+    c8: f32,
+    c9: f32,
+    c10: f32,
+) -> f32 {
+    ieee.fma(
+        poly10(ieee, x, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10),
+        x,
+        c0,
+    )
 }

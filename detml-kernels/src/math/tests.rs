@@ -3,6 +3,7 @@ use crate::{
     ieee::Ieee,
     testing::{Words, boundaries},
 };
+use rayon::prelude::*;
 
 type Unary = fn(&Ieee, f32) -> f32;
 
@@ -23,6 +24,15 @@ const UNARY: &[(&str, Unary)] = unary![
     silu,
     softplus,
     log_sigmoid,
+    tanh,
+    sinh,
+    cosh,
+    rsqrt,
+    cbrt,
+    erf,
+    erfc,
+    gelu,
+    gelu_tanh,
 ];
 
 /// Any bit pattern, and numbers around 1 where most functions do their work.
@@ -36,7 +46,7 @@ fn inputs(seed: u64, count: usize) -> Vec<u32> {
 
 #[test]
 fn native_plain_and_emulated_agree() {
-    for (name, f) in UNARY {
+    UNARY.par_iter().for_each(|(name, f)| {
         for x in inputs(1, 100_000) {
             let x = f32::from_bits(x);
             let native = f(&Ieee::FMA, x).to_bits();
@@ -44,7 +54,7 @@ fn native_plain_and_emulated_agree() {
             let emulated = f(&Ieee::EMULATED, x).to_bits();
             assert_eq!(native, emulated, "{name}({x:e}) emulated");
         }
-    }
+    });
 }
 
 #[test]
@@ -247,4 +257,132 @@ fn n4_tails_of_logistic_functions() {
         silu,
         &[(f32::from_bits(2), TINY), (BELOW_ONE, 0.731_058_54)],
     );
+}
+
+/// Case N4, the hyperbolic and Gaussian functions.
+#[test]
+fn n4_tails_of_tanh_and_gelu() {
+    check(
+        tanh,
+        &[
+            (-INF, -1.0),
+            (-104.0, -1.0),
+            (-45.0, -1.0),
+            (-TINY, -TINY),
+            (-0.0, -0.0),
+            (0.0, 0.0),
+            (TINY, TINY),
+            (f32::MIN_POSITIVE, f32::MIN_POSITIVE),
+            (45.0, 1.0),
+            (88.0, 1.0),
+            (INF, 1.0),
+        ],
+    );
+    check(
+        gelu,
+        &[
+            (-INF, -0.0),
+            (-3e38, -0.0),
+            (-88.0, -0.0),
+            (-14.5, -0.0),
+            (-13.0, -7.952_313_72e-38),
+            (-0.0, -0.0),
+            (0.0, 0.0),
+            (f32::from_bits(2), TINY),
+            (45.0, 45.0),
+            (3e38, 3e38),
+            (INF, INF),
+        ],
+    );
+    check(
+        gelu_tanh,
+        &[
+            (-INF, -0.0),
+            (-45.0, -0.0),
+            (-10.0, -1.204_092_35e-37),
+            (-0.0, -0.0),
+            (0.0, 0.0),
+            (f32::from_bits(2), TINY),
+            (45.0, 45.0),
+            (INF, INF),
+        ],
+    );
+    check(
+        erf,
+        &[
+            (-INF, -1.0),
+            (-0.0, -0.0),
+            (0.0, 0.0),
+            (4.0, 1.0),
+            (INF, 1.0),
+        ],
+    );
+    check(
+        erfc,
+        &[
+            (-INF, 2.0),
+            (-4.0, 2.0),
+            (-0.0, 1.0),
+            (TINY, 1.0),
+            (10.0, 2.088_487_6e-45),
+            (10.1, 0.0),
+            (INF, 0.0),
+        ],
+    );
+    check(
+        sinh,
+        &[
+            (-INF, -INF),
+            (-0.0, -0.0),
+            (TINY, TINY),
+            (89.5, INF),
+            (89.0, 2.244_806_41e38),
+            (INF, INF),
+        ],
+    );
+    check(
+        cosh,
+        &[
+            (-INF, INF),
+            (-0.0, 1.0),
+            (89.5, INF),
+            (89.0, 2.244_806_41e38),
+            (INF, INF),
+        ],
+    );
+}
+
+#[test]
+fn special_values_of_roots() {
+    check(
+        rsqrt,
+        &[
+            (0.0, INF),
+            (-0.0, -INF),
+            (-TINY, NAN),
+            (-INF, NAN),
+            (4.0, 0.5),
+            (f32::from_bits(2), f32::from_bits(0x6480_0000)),
+            (INF, 0.0),
+        ],
+    );
+    check(
+        cbrt,
+        &[
+            (-INF, -INF),
+            (-27.0, -3.0),
+            (-0.0, -0.0),
+            (0.0, 0.0),
+            (f32::from_bits(8), 2.238_069_37e-15),
+            (1e15, 1e5),
+            (INF, INF),
+        ],
+    );
+    let hypot = |x, y| hypot(&Ieee::PLAIN, x, y);
+    assert_eq!(hypot(3e38, 4e37).to_bits(), 3.026_549_1e38f32.to_bits());
+    assert_eq!(hypot(3e38, 3e38), INF);
+    assert_eq!(hypot(f32::from_bits(3), f32::from_bits(4)).to_bits(), 5);
+    assert_eq!(hypot(-0.0, -0.0).to_bits(), 0);
+    assert_eq!(hypot(-INF, NAN), INF);
+    assert_eq!(hypot(NAN, 1.0).to_bits(), 0x7fc0_0000);
 }

@@ -1,0 +1,240 @@
+//! The error function and the Gaussian error linear unit.
+
+use super::{
+    exponential::{decay, decay_pair},
+    logistic::logistic,
+    parts::*,
+};
+use crate::{ieee::Ieee, prim};
+use cubecl::prelude::*;
+
+bits! {
+    // erf(x) = x + x ERF(x^2), |x| <= 1.
+    ERF_0 = 0x3e0375d4;
+    ERF_1 = 0xbec0939f;
+    ERF_2 = 0x3de71673;
+    ERF_3 = 0xbcdbfb8b;
+    ERF_4 = 0x3ba9f8ee;
+    ERF_5 = 0xba51a713;
+    ERF_6 = 0x38a3b315;
+    // erf(x) = 1 - exp(-ERF_TAIL(x)), x >= 1 (scripts/erf_tail.py).
+    ERF_TAIL_0 = 0x39b96e4b;
+    ERF_TAIL_1 = 0x3f9042da;
+    ERF_TAIL_2 = 0x3f2362c0;
+    ERF_TAIL_3 = 0x3dd3054a;
+    ERF_TAIL_4 = 0xbcb2a11b;
+    ERF_TAIL_5 = 0x3b40a680;
+    ERF_TAIL_6 = 0xb94296d8;
+    // erfc(x) = exp(-x^2) (1 + (1 + t) ERFC(t)) / (1 + 1.5 x), t = (x - 3) / (x + 3), x >= 0.
+    ERFC_0 = 0xbc7dd929;
+    ERFC_1 = 0xbe2bceac;
+    ERFC_2 = 0x3e462775;
+    ERFC_3 = 0xbe0903e1;
+    ERFC_4 = 0x3d7f094f;
+    ERFC_5 = 0xbc8c724e;
+    ERFC_6 = 0x39c3f5aa;
+    ERFC_7 = 0x3ae4fe43;
+    ERFC_8 = 0xb9d445eb;
+    ERFC_9 = 0xb95165c5;
+    // Phi(-x) = exp(-x^2 / 2) (1 + (1 + t) PHI(t)) / (2 + 2 x), t = (x - 4) / (x + 4), x >= 0.
+    PHI_0 = 0xbd64f0ac;
+    PHI_1 = 0xbe0cd04f;
+    PHI_2 = 0x3e297c1f;
+    PHI_3 = 0xbdddd25d;
+    PHI_4 = 0x3d33e304;
+    PHI_5 = 0xbc03dd8a;
+    PHI_6 = 0xbb0131ea;
+    PHI_7 = 0x3ab7b884;
+    PHI_8 = 0x381a00c9;
+    PHI_9 = 0xb9473a5f;
+    PHI_10 = 0xb808df77;
+    // 2 sqrt(2 / pi), and its product with 0.044715, to 48 bits.
+    GELU_1 = 0x3fcc422a;
+    GELU_1_REST = 0xb342bc9b;
+    GELU_3 = 0x3d922279;
+    GELU_3_REST = 0x3124d8b5;
+}
+
+/// The error function. At most 1 ulp.
+///
+/// -1 and 1 at -inf and +inf; a zero keeps its sign.
+#[cube]
+#[inline(always)]
+pub fn erf(ieee: &Ieee, x: f32) -> f32 {
+    let a = ieee.abs(x);
+    let a = prim::select(ieee.lt(4.0f32, a), 4.0f32, a);
+    let p = poly7(
+        ieee,
+        ieee.mul(a, a),
+        ERF_0,
+        ERF_1,
+        ERF_2,
+        ERF_3,
+        ERF_4,
+        ERF_5,
+        ERF_6,
+    );
+    let small = ieee.fma(a, p, a);
+    let tail = poly7(
+        ieee, a, ERF_TAIL_0, ERF_TAIL_1, ERF_TAIL_2, ERF_TAIL_3, ERF_TAIL_4, ERF_TAIL_5, ERF_TAIL_6,
+    );
+    let e = decay(ieee, tail);
+    let complement = fast_two_sum(ieee, 1.0f32, ieee.neg(ieee.mul(e.p.hi, e.s)));
+    let rest = ieee.fma(ieee.neg(e.p.lo), e.s, complement.lo);
+    let large = ieee.add(complement.hi, rest);
+    let y = prim::select(ieee.lt(a, 1.0f32), small, large);
+    nan_of(x, ieee.copysign(y, x))
+}
+
+/// A positive number as `(hi + lo) * 2^n`.
+#[derive(CubeType, Clone, Copy)]
+struct Tail {
+    value: Pair,
+    /// 2^n.
+    scale: Scale,
+    /// 2^n, rounded to a subnormal or 0 below -126.
+    s: f32,
+}
+
+/// `t = (a - k) / (a + k)`, and `1 / (b.hi + b.lo)` to some units in the last place.
+#[derive(CubeType, Clone, Copy)]
+struct Arguments {
+    t: f32,
+    /// Small where `a` is, with all its bits.
+    t_plus_1: f32,
+    b: Pair,
+    inverse: f32,
+}
+
+/// For `a >= 0`: `b = first + slope * a`.
+#[cube]
+#[inline(always)]
+fn arguments(ieee: &Ieee, a: f32, k: f32, first: f32, slope: f32) -> Arguments {
+    let above = fast_two_sum(ieee, k, a);
+    let b = ieee.fma(slope, a, first);
+    let b_lo = ieee.fma(slope, a, ieee.sub(first, b));
+    // One division serves both quotients.
+    let inverse = ieee.div(1.0f32, ieee.mul(above.hi, b));
+    let inverse_above = ieee.mul(inverse, b);
+    let twice = ieee.add(a, a);
+    let q = ieee.mul(twice, inverse_above);
+    let rest = ieee.fma(ieee.neg(q), above.hi, twice);
+    let rest = ieee.fma(ieee.neg(q), above.lo, rest);
+    let q = ieee.fma(rest, inverse_above, q);
+    Arguments {
+        t: ieee.sub(q, 1.0f32),
+        t_plus_1: q,
+        b: Pair { hi: b, lo: b_lo },
+        inverse: ieee.mul(inverse, above.hi),
+    }
+}
+
+/// `exp(-square) (1 + p) / b`.
+#[cube]
+#[inline(always)]
+fn tail(ieee: &Ieee, square: Pair, p: f32, at: Arguments) -> Tail {
+    let e = decay_pair(ieee, square);
+    let top = fast_two_sum(ieee, 1.0f32, p);
+    let q = ieee.mul(top.hi, at.inverse);
+    let rest = ieee.fma(ieee.neg(q), at.b.hi, top.hi);
+    let rest = ieee.add(rest, ieee.fma(ieee.neg(q), at.b.lo, top.lo));
+    let q_lo = ieee.mul(rest, at.inverse);
+    let product = two_product(ieee, q, e.p.hi);
+    let lo = ieee.fma(q_lo, e.p.hi, ieee.fma(q, e.p.lo, product.lo));
+    Tail {
+        value: Pair { hi: product.hi, lo },
+        scale: e.scale,
+        s: e.s,
+    }
+}
+
+/// `1 - erf(x)`. At most 1 ulp, also far out where it is small.
+///
+/// 2 at -inf, +0 at +inf; subnormal above about 9.19, +0 above about 10.06.
+#[cube]
+#[inline(always)]
+pub fn erfc(ieee: &Ieee, x: f32) -> f32 {
+    let a = ieee.abs(x);
+    let a = prim::select(ieee.lt(10.5f32, a), 10.5f32, a);
+    let at = arguments(ieee, a, 3.0f32, 1.0f32, 1.5f32);
+    let q = poly10(
+        ieee, at.t, ERFC_0, ERFC_1, ERFC_2, ERFC_3, ERFC_4, ERFC_5, ERFC_6, ERFC_7, ERFC_8, ERFC_9,
+    );
+    let y = tail(ieee, two_product(ieee, a, a), ieee.mul(q, at.t_plus_1), at);
+    let positive = ieee.add(y.value.hi, y.value.lo);
+    let positive = ieee.mul(ieee.mul(positive, y.scale.first), y.scale.second);
+    let hi = ieee.mul(y.value.hi, y.s);
+    let negative = fast_two_sum(ieee, 2.0f32, ieee.neg(hi));
+    let lo = ieee.fma(ieee.neg(y.value.lo), y.s, negative.lo);
+    let negative = ieee.add(negative.hi, lo);
+    nan_of(x, prim::select(ieee.lt(x, 0.0f32), negative, positive))
+}
+
+/// `x Phi(x)`, `Phi` the distribution function of the standard normal: the Gaussian error linear
+/// unit in its exact form, `x (1 + erf(x / sqrt(2))) / 2`. At most 1 ulp, also far below 0 where it
+/// is small.
+///
+/// -0 at -inf (its limit), +inf at +inf; a zero keeps its sign; -0 below about -14.4.
+#[cube]
+#[inline(always)]
+pub fn gelu(ieee: &Ieee, x: f32) -> f32 {
+    let a = ieee.abs(x);
+    let a = prim::select(ieee.lt(15.0f32, a), 15.0f32, a);
+    let at = arguments(ieee, a, 4.0f32, 2.0f32, 2.0f32);
+    let q = poly11(
+        ieee, at.t, PHI_0, PHI_1, PHI_2, PHI_3, PHI_4, PHI_5, PHI_6, PHI_7, PHI_8, PHI_9, PHI_10,
+    );
+    let y = tail(
+        ieee,
+        two_product(ieee, a, ieee.mul(a, 0.5f32)),
+        ieee.mul(q, at.t_plus_1),
+        at,
+    );
+    let negative = (prim::bits(x) & SIGN) != 0u32;
+    // Phi(a) = 1 - Phi(-a).
+    let complement = fast_two_sum(ieee, 1.0f32, ieee.neg(ieee.mul(y.value.hi, y.s)));
+    let complement_lo = ieee.fma(ieee.neg(y.value.lo), y.s, complement.lo);
+    let hi = prim::select(negative, y.value.hi, complement.hi);
+    let lo = prim::select(negative, y.value.lo, complement_lo);
+    let product = two_product(ieee, a, hi);
+    let r = ieee.add(product.hi, ieee.fma(a, lo, product.lo));
+    let first = prim::select(negative, y.scale.first, 1.0f32);
+    let second = prim::select(negative, y.scale.second, 1.0f32);
+    let r = ieee.mul(ieee.mul(r, first), second);
+    let r = prim::select(ieee.lt(15.0f32, x), x, r);
+    nan_of(x, ieee.copysign(r, x))
+}
+
+/// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`: the Gaussian error linear unit in its tanh
+/// form. At most 1 ulp, also far below 0 where it is small.
+///
+/// -0 at -inf (its limit), +inf at +inf; a zero keeps its sign; -0 below about -10.9.
+#[cube]
+#[inline(always)]
+pub fn gelu_tanh(ieee: &Ieee, x: f32) -> f32 {
+    let a = ieee.abs(x);
+    let c = ieee.copysign(prim::select(ieee.lt(12.0f32, a), 12.0f32, a), x);
+    // x / (1 + e^-v), v = x (GELU_1 + GELU_3 x^2).
+    let square = two_product(ieee, c, c);
+    let cubic = two_product(ieee, square.hi, GELU_3);
+    let cubic_lo = ieee.fma(
+        square.hi,
+        GELU_3_REST,
+        ieee.fma(square.lo, GELU_3, cubic.lo),
+    );
+    let sum = two_sum(ieee, GELU_1, cubic.hi);
+    let sum_lo = ieee.add(sum.lo, ieee.add(cubic_lo, GELU_1_REST));
+    let v = two_product(ieee, c, sum.hi);
+    let negative = (prim::bits(x) & SIGN) != 0u32;
+    let v_lo = ieee.fma(c, sum_lo, v.lo);
+    let exponent = Pair {
+        hi: ieee.abs(v.hi),
+        lo: prim::select(negative, ieee.neg(v_lo), v_lo),
+    };
+    let y = logistic(ieee, v.hi, decay_pair(ieee, exponent));
+    let product = two_product(ieee, c, y.q.hi);
+    let r = ieee.add(product.hi, ieee.fma(c, y.q.lo, product.lo));
+    let r = ieee.mul(ieee.mul(r, y.scale.first), y.scale.second);
+    let r = prim::select(ieee.lt(12.0f32, x), x, r);
+    nan_of(x, ieee.copysign(r, x))
+}
