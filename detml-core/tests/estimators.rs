@@ -382,3 +382,21 @@ fn progress_sees_each_step_and_stops_the_fit() {
     );
     assert_eq!(seen.load(Ordering::Relaxed), 5);
 }
+
+#[test]
+fn fitted_models_can_be_kept_as_trait_objects() {
+    let (x, y) = xy();
+    let model = MeanPlus::default().fit((&x, &y)).unwrap();
+    let boxed: Box<dyn Predict> = Box::new(model.clone());
+    assert_eq!(boxed.predict(x.view()), model.predict(x.view()));
+    let kept: [Box<dyn Persist>; 2] = [
+        Box::new(model.clone()),
+        Box::new(FromFirst.fit(&x).unwrap()),
+    ];
+    assert_eq!(kept[0].to_model_file().bit_hash(), model.bit_hash());
+    let scored: &dyn Score = &model;
+    assert!(scored.score(x.view(), y.view(), None).is_ok());
+    let fits: &dyn Fit<Fitted = FittedMeanPlus> = &MeanPlus::default();
+    let design = (&x, &y).into_design().unwrap();
+    assert_eq!(fits.fit_design(&design), Ok(model));
+}

@@ -225,7 +225,7 @@ metrics! {
 
     /// The area under the ROC curve: the chance that a row of class 1 scores above a row of
     /// class 0, ties counting half. Truth is 0 or 1, both must occur
-    /// ([`Error::Unsupported`](crate::Error::Unsupported)); scores may be infinite.
+    /// ([`Error::Unsupported`]); scores may be infinite.
     ///
     /// Without weights the pairs are counted in integers: the answer is the exact area,
     /// rounded once, whatever the order of the rows.
@@ -234,7 +234,7 @@ metrics! {
 
     /// The average precision: the sum over distinct scores, from the highest, of precision
     /// times the gain in recall. Truth is 0 or 1, at least one 1
-    /// ([`Error::Unsupported`](crate::Error::Unsupported)); scores may be infinite.
+    /// ([`Error::Unsupported`]); scores may be infinite.
     fn average_precision(truth: ArrayView1<'_, f32>, scores: ArrayView1<'_, f32>) -> f64
         = ranking::average_precision;
 
@@ -280,13 +280,13 @@ metrics! {
     ) -> f64 = regression::mean_absolute_percentage_error;
 
     /// The pinball (quantile) loss of the quantile `alpha`, between 0 and 1
-    /// ([`Error::InvalidParameter`](crate::Error::InvalidParameter)).
+    /// ([`Error::InvalidParameter`]).
     fn pinball(
         truth: ArrayView1<'_, f32>, predicted: ArrayView1<'_, f32>, alpha: f64
     ) -> f64 = regression::pinball;
 
     /// The mean Poisson deviance `2 (y ln(y / p) - y + p)`; truth is 0 or above, predictions
-    /// above 0 ([`Error::InvalidValue`](crate::Error::InvalidValue)).
+    /// above 0 ([`Error::InvalidValue`]).
     fn poisson_deviance(truth: ArrayView1<'_, f32>, predicted: ArrayView1<'_, f32>) -> f64
         = regression::poisson_deviance;
 }

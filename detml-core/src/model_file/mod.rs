@@ -44,12 +44,21 @@ const VERSION: &str = "1";
 /// assert_eq!(read.to_bytes(), bytes);
 /// # Ok::<(), detml_core::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ModelFile {
     origin: String,
     estimator: String,
     params: BTreeMap<String, Value>,
     tensors: BTreeMap<String, Tensor>,
+}
+
+/// Equal content; where the files came from doesn't count.
+impl PartialEq for ModelFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.estimator == other.estimator
+            && self.params == other.params
+            && self.tensors == other.tensors
+    }
 }
 
 /// An element of a model's arrays: `u8`, `i32`, `u32`, `u64`, `f32` or `f64`.
@@ -239,13 +248,10 @@ impl ModelFile {
     /// The bytes of the file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let params: serde_json::Map<String, Value> = self.params.clone().into_iter().collect();
-        let mut text = String::new();
-        json::write(&params.into(), &mut text);
         let metadata = [
             ("estimator", self.estimator.clone()),
             ("format", FORMAT.into()),
-            ("params", text),
+            ("params", self.params_text()),
             ("profile", NUMERIC_PROFILE.into()),
             ("version", VERSION.into()),
         ];
@@ -259,6 +265,13 @@ impl ModelFile {
         content.to_bytes()
     }
 
+    fn params_text(&self) -> String {
+        let params: serde_json::Map<String, Value> = self.params.clone().into_iter().collect();
+        let mut text = String::new();
+        json::write(&params.into(), &mut text);
+        text
+    }
+
     /// The hash of the file's bytes.
     #[must_use]
     pub fn bit_hash(&self) -> BitHash {
@@ -268,7 +281,8 @@ impl ModelFile {
     /// Reads the bytes of a file.
     ///
     /// # Errors
-    /// [`Error::ModelFile`] for anything that [`to_bytes`](Self::to_bytes) wouldn't write.
+    /// [`Error::ModelFile`] for a broken safetensors file, other metadata than detml's, another
+    /// version or numeric profile, or parameters written in another way than detml's.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         Self::from_content(Safetensors::from_bytes(bytes)?, "<bytes>".into())
     }
@@ -320,14 +334,19 @@ impl ModelFile {
                 format!("unknown metadata `{}`", key.escape_debug()),
             ));
         }
-        let params: BTreeMap<String, Value> = serde_json::from_str(&params)
+        let parsed: BTreeMap<String, Value> = serde_json::from_str(&params)
             .map_err(|error| Error::model_file(&origin, format!("`params`: {error}")))?;
-        Ok(Self {
+        let file = Self {
             origin,
             estimator,
-            params,
+            params: parsed,
             tensors: content.tensors,
-        })
+        };
+        // A key given twice, say, would otherwise pass.
+        if file.params_text() != params {
+            return Err(file.refuse("`params` are not in the form that detml writes"));
+        }
+        Ok(file)
     }
 }
 
@@ -335,6 +354,7 @@ impl ModelFile {
 mod tests {
     use super::*;
     use ndarray::{Array1, Array2, array};
+    use proptest::prelude::*;
     use serde_json::json;
 
     fn example() -> ModelFile {
@@ -426,6 +446,8 @@ mod tests {
             ("estimator", None, "no `estimator`"),
             ("params", Some("{"), "`params`"),
             ("params", Some("[]"), "`params`"),
+            ("params", Some(r#"{"a":1,"a":1}"#), "not in the form"),
+            ("params", Some(r#"{"a":1.00}"#), "not in the form"),
             ("extra", Some(""), "unknown metadata `extra`"),
         ] {
             let mut changed = content.clone();
@@ -437,6 +459,38 @@ mod tests {
                 .unwrap_err()
                 .to_string();
             assert!(text.contains(part), "{part:?} not in {text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn params_come_back_and_keep_their_text(
+            numbers in prop::collection::vec(any::<f64>(), 0..5),
+            integers in prop::collection::vec(any::<i64>(), 0..5),
+            name in any::<String>(),
+        ) {
+            let file = ModelFile::new(name.clone())
+                .with_param("numbers", numbers.clone())
+                .with_param("integers", integers.clone())
+                .with_param(name, u64::MAX);
+            let read = ModelFile::from_bytes(&file.to_bytes()).unwrap();
+            prop_assert_eq!(read.to_bytes(), file.to_bytes());
+            prop_assert_eq!(read.param::<Vec<i64>>("integers").unwrap(), integers);
+            if numbers.iter().all(|number| number.is_finite()) {
+                let back: Vec<f64> = read.param("numbers").unwrap();
+                prop_assert!(back.iter().zip(numbers).all(|(a, b)| a.to_bits() == b.to_bits()));
+            }
+        }
+
+        #[test]
+        fn changed_bytes_are_read_or_refused(at in 0usize..400, byte in any::<u8>()) {
+            let mut bytes = example().to_bytes();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            if let Ok(read) = ModelFile::from_bytes(&bytes) {
+                let _ = read.array::<f32, ndarray::Ix2>("w");
+                let _ = read.part("z");
+            }
         }
     }
 
