@@ -379,7 +379,9 @@ fn special_values_of_roots() {
         ],
     );
     let hypot = |x, y| hypot(&Ieee::PLAIN, x, y);
-    assert_eq!(hypot(3e38, 4e37).to_bits(), 3.026_549_1e38f32.to_bits());
+    let (a, b) = (f64::from(3e38f32), f64::from(4e37f32));
+    let want = (a * a + b * b).sqrt() as f32;
+    assert_eq!(hypot(3e38, 4e37).to_bits(), want.to_bits());
     assert_eq!(hypot(3e38, 3e38), INF);
     assert_eq!(hypot(f32::from_bits(3), f32::from_bits(4)).to_bits(), 5);
     assert_eq!(hypot(-0.0, -0.0).to_bits(), 0);
