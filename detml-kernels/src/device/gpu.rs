@@ -14,8 +14,14 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+/// An open device.
+pub(crate) struct Gpu {
+    client: Client,
+    properties: Arc<DeviceProperties>,
+}
+
 /// A connection to one device of any GPU backend.
-pub(crate) enum Client {
+enum Client {
     #[cfg(feature = "cuda")]
     Cuda(ComputeClient<cubecl_cuda::CudaRuntime>),
     #[cfg(feature = "hip")]
@@ -37,7 +43,7 @@ macro_rules! with_client {
     };
 }
 
-impl Client {
+impl Gpu {
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(index: usize) -> Result<(Self, String)> {
         let device = format!("cuda:{index}");
@@ -73,7 +79,7 @@ impl Client {
             one_stream(&mut client);
             client
         })?;
-        Ok((Self::Cuda(client), name))
+        Ok((Self::new(Client::Cuda(client)), name))
     }
 
     #[cfg(feature = "hip")]
@@ -108,7 +114,7 @@ impl Client {
             one_stream(&mut client);
             client
         })?;
-        Ok((Self::Hip(client), device))
+        Ok((Self::new(Client::Hip(client)), device))
     }
 
     #[cfg(feature = "wgpu")]
@@ -137,28 +143,33 @@ impl Client {
             one_stream(&mut client);
             client
         })?;
-        Ok((Self::Wgpu(client), name))
+        Ok((Self::new(Client::Wgpu(client)), name))
     }
 
     fn language(&self) -> Language {
-        match self {
+        match self.client {
             #[cfg(feature = "cuda")]
-            Self::Cuda(_) => Language::Cuda,
+            Client::Cuda(_) => Language::Cuda,
             #[cfg(feature = "hip")]
-            Self::Hip(_) => Language::Hip,
+            Client::Hip(_) => Language::Hip,
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(_) => Language::SpirV,
+            Client::Wgpu(_) => Language::SpirV,
         }
     }
 
+    fn new(client: Client) -> Self {
+        let properties = Arc::new(with_client!(&client, client => client.properties().clone()));
+        Self { client, properties }
+    }
+
     pub(crate) fn properties(&self) -> &DeviceProperties {
-        with_client!(self, client => client.properties())
+        &self.properties
     }
 
     pub(crate) fn upload(&self, device: &str, bytes: &[u8]) -> Result<Handle> {
         guard(
             device,
-            || with_client!(self, client => client.create_from_slice(bytes)),
+            || with_client!(&self.client, client => client.create_from_slice(bytes)),
         )
     }
 
@@ -170,13 +181,16 @@ impl Client {
                 requested: bytes as u64,
             });
         }
-        guard(device, || with_client!(self, client => client.empty(bytes)))
+        guard(
+            device,
+            || with_client!(&self.client, client => client.empty(bytes)),
+        )
     }
 
     pub(crate) fn read(&self, device: &str, handle: Handle) -> Result<Vec<u8>> {
         guard(
             device,
-            || with_client!(self, client => client.read_one(handle)),
+            || with_client!(&self.client, client => client.read_one(handle)),
         )?
         .map(|bytes| bytes.to_vec())
         .map_err(|error| server_error(device, &error))
@@ -185,7 +199,7 @@ impl Client {
     pub(crate) fn sync(&self, device: &str) -> Result<()> {
         guard(
             device,
-            || with_client!(self, client => cubecl::future::block_on(client.sync())),
+            || with_client!(&self.client, client => cubecl::future::block_on(client.sync())),
         )?
         .map_err(|error| server_error(device, &error))
     }
@@ -197,6 +211,25 @@ impl Client {
         cubes: (u32, u32, u32),
         args: &[Arg<'_>],
     ) -> Result<()> {
+        let limits = &self.properties.hardware;
+        let units = kernel.units();
+        if units.num_elems() > limits.max_units_per_cube {
+            return Err(Error::KernelCompilation {
+                kernel: kernel.name().into(),
+                reason: format!(
+                    "{} units a cube, {device} allows {}",
+                    units.num_elems(),
+                    limits.max_units_per_cube
+                ),
+            });
+        }
+        let most = limits.max_cube_count;
+        if cubes.0 > most.0 || cubes.1 > most.1 || cubes.2 > most.2 {
+            return Err(Error::KernelCompilation {
+                kernel: kernel.name().into(),
+                reason: format!("{cubes:?} cubes, {device} allows {most:?}"),
+            });
+        }
         let mut arguments = KernelArguments::new();
         let mut info = InfoBuilder::default();
         info.scalars.push(-0.0f32);
@@ -217,11 +250,11 @@ impl Client {
         arguments.info = info.finish(AddressType::U32);
         let count = CubeCount::Static(cubes.0, cubes.1, cubes.2);
         guard(device, || {
-            with_client!(self, client => {
+            with_client!(&self.client, client => {
                 let task = Box::new(Task {
                     kernel: kernel.clone(),
                     language: self.language(),
-                    properties: Arc::new(client.properties().clone()),
+                    properties: self.properties.clone(),
                 });
                 // SAFETY: kernels read and write inside the lengths they are given; the backend
                 // suite runs each one under bound checks too.
@@ -282,6 +315,10 @@ fn server_error(device: &str, error: &ServerError) -> Error {
             requested: *size,
         },
         ServerError::Launch(LaunchError::CompilationError(error)) => Error::KernelCompilation {
+            kernel: device.into(),
+            reason: error.to_string(),
+        },
+        ServerError::Launch(LaunchError::TooManyResources(error)) => Error::KernelCompilation {
             kernel: device.into(),
             reason: error.to_string(),
         },

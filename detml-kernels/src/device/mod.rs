@@ -10,6 +10,8 @@ mod gpu;
 mod kernel;
 mod probe;
 pub mod simd;
+#[cfg(test)]
+mod tests;
 pub mod text;
 
 pub use buffer::{Buffer, Element};
@@ -51,7 +53,7 @@ enum Kind {
     Cpu(Simd),
     #[cfg(feature = "gpu")]
     Gpu {
-        client: gpu::Client,
+        gpu: gpu::Gpu,
         profile: OnceLock<Result<FloatProfile>>,
     },
 }
@@ -219,13 +221,13 @@ impl Device {
 
     fn connect(backend: Backend) -> Result<Self> {
         #[cfg(feature = "gpu")]
-        let gpu = |(client, name)| {
+        let device = |(gpu, name)| {
             Ok(Self {
                 inner: Arc::new(Inner {
                     backend,
                     name,
                     kind: Kind::Gpu {
-                        client,
+                        gpu,
                         profile: OnceLock::new(),
                     },
                 }),
@@ -233,11 +235,11 @@ impl Device {
         };
         match backend {
             #[cfg(feature = "cuda")]
-            Backend::Cuda(index) => gpu(gpu::Client::cuda(index)?),
+            Backend::Cuda(index) => device(gpu::Gpu::cuda(index)?),
             #[cfg(feature = "hip")]
-            Backend::Hip(index) => gpu(gpu::Client::hip(index)?),
+            Backend::Hip(index) => device(gpu::Gpu::hip(index)?),
             #[cfg(feature = "wgpu")]
-            Backend::Wgpu(index) => gpu(gpu::Client::wgpu(index)?),
+            Backend::Wgpu(index) => device(gpu::Gpu::wgpu(index)?),
             other => Err(Error::DeviceUnavailable {
                 device: other.to_string(),
                 reason: format!("this build has not the feature `{}`", other.kind()),
@@ -290,12 +292,12 @@ impl Device {
         match &self.inner.kind {
             Kind::Cpu(_) => Ok(Buffer::from_host(self, data.to_vec())),
             #[cfg(feature = "gpu")]
-            Kind::Gpu { client, .. } => {
+            Kind::Gpu { gpu, .. } => {
                 let handle = if data.is_empty() {
-                    client.allocate(&self.label(), size_of::<T>())?
+                    gpu.allocate(&self.label(), size_of::<T>())?
                 } else {
                     self.check_size(data.len(), size_of::<T>())?;
-                    client.upload(&self.label(), bytemuck::cast_slice(data))?
+                    gpu.upload(&self.label(), bytemuck::cast_slice(data))?
                 };
                 Ok(self.buffer(handle, data.len()))
             }
@@ -319,9 +321,9 @@ impl Device {
         match &self.inner.kind {
             Kind::Cpu(_) => Ok(Buffer::from_host(self, vec![T::default(); len])),
             #[cfg(feature = "gpu")]
-            Kind::Gpu { client, .. } => {
+            Kind::Gpu { gpu, .. } => {
                 self.check_size(len, size_of::<T>())?;
-                let handle = client.allocate(&self.label(), len.max(1) * size_of::<T>())?;
+                let handle = gpu.allocate(&self.label(), len.max(1) * size_of::<T>())?;
                 Ok(self.buffer(handle, len))
             }
         }
@@ -336,11 +338,11 @@ impl Device {
         match (&self.inner.kind, &buffer.storage) {
             (_, buffer::Storage::Host(data)) => Ok(data.clone()),
             #[cfg(feature = "gpu")]
-            (Kind::Gpu { client, .. }, buffer::Storage::Gpu(handle)) => {
+            (Kind::Gpu { gpu, .. }, buffer::Storage::Gpu(handle)) => {
                 if buffer.is_empty() {
                     return Ok(Vec::new());
                 }
-                let bytes = client.read(&self.label(), handle.clone())?;
+                let bytes = gpu.read(&self.label(), handle.clone())?;
                 let mut data = vec![T::zeroed(); buffer.len()];
                 let wanted = size_of::<T>() * buffer.len();
                 if bytes.len() < wanted {
@@ -362,7 +364,7 @@ impl Device {
         match &self.inner.kind {
             Kind::Cpu(_) => Ok(()),
             #[cfg(feature = "gpu")]
-            Kind::Gpu { client, .. } => client.sync(&self.label()),
+            Kind::Gpu { gpu, .. } => gpu.sync(&self.label()),
         }
     }
 
@@ -385,7 +387,7 @@ impl Device {
                 Err(Error::internal(format!("launch of {kernel:?} on the CPU")))
             }
             #[cfg(feature = "gpu")]
-            Kind::Gpu { client, .. } => client.launch(&self.label(), kernel, cubes, args),
+            Kind::Gpu { gpu, .. } => gpu.launch(&self.label(), kernel, cubes, args),
         }
     }
 
