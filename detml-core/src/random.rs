@@ -76,6 +76,18 @@ impl Philox4x32 {
         Self::new(seed, u32::from_le_bytes([a, b, c, d]))
     }
 
+    /// The seed.
+    #[must_use]
+    pub const fn seed(&self) -> Seed {
+        Seed(((self.key[1] as u64) << 32) | self.key[0] as u64)
+    }
+
+    /// The number of the stream.
+    #[must_use]
+    pub const fn stream(&self) -> u32 {
+        self.stream
+    }
+
     /// The four words of `index`.
     #[must_use]
     pub const fn block(&self, index: u64) -> [u32; 4] {
@@ -126,26 +138,39 @@ impl Philox4x32 {
         }
     }
 
-    /// A permutation of `0..n`, each equally likely as far as 2^64 seeds reach.
+    /// A permutation of `0..n`: the indices in the order of their words ([`word`](Self::word)),
+    /// equal words by index, as a stable sort on any device gives it.
     ///
-    /// Fisher and Yates from the end: for `i` from `n - 1` down to 1, element `i` changes
-    /// places with element `below(i + 1, i)`.
+    /// Any two indices are as likely in either order, up to the 2^-32 of equal words.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for `n` of 2^32 or more.
     pub fn permutation(&self, n: usize) -> Result<Vec<u32>> {
-        let Ok(n) = u32::try_from(n) else {
+        self.sample(n, n)
+    }
+
+    /// A sample of `k` of `0..n` without replacement: the first `k` of
+    /// [`permutation`](Self::permutation), all of it for `k` above `n`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for `n` of 2^32 or more.
+    pub fn sample(&self, n: usize, k: usize) -> Result<Vec<u32>> {
+        if u32::try_from(n).is_err() {
             return Err(Error::unsupported(
                 format!("a permutation of {n} elements"),
                 "indices are 32 bits wide",
             ));
-        };
-        let mut order: Vec<u32> = (0..n).collect();
-        for i in (1..n).rev() {
-            let j = self.below(i + 1, u64::from(i));
-            order.swap(i as usize, j as usize);
         }
-        Ok(order)
+        let blocks = 0..n.div_ceil(4) as u64;
+        let words = blocks.flat_map(|block| self.block(block)).take(n);
+        let keys = words.zip(0u64..);
+        let mut keys: Vec<u64> = keys.map(|(word, i)| (u64::from(word) << 32) | i).collect();
+        if k < n {
+            keys.select_nth_unstable(k);
+            keys.truncate(k);
+        }
+        keys.sort_unstable();
+        Ok(keys.into_iter().map(|key| key as u32).collect())
     }
 }
 
@@ -188,6 +213,7 @@ mod tests {
             philox4x32_10([6, 5, 9, 0], [0x5566_7788, 0x1122_3344])
         );
         assert_eq!(draws.word(4 * index + 3), draws.block(index)[3]);
+        assert_eq!((draws.seed().0, draws.stream()), (0x1122_3344_5566_7788, 9));
     }
 
     #[test]
@@ -236,6 +262,33 @@ mod tests {
         assert_ne!(
             draws.permutation(50),
             Philox4x32::new(Seed(8), 2).permutation(50)
+        );
+    }
+
+    #[test]
+    fn permutations_order_indices_by_their_words() {
+        let draws = Philox4x32::new(Seed(7), 2);
+        let order = draws.permutation(501).unwrap();
+        let key = |i: u32| (draws.word(u64::from(i)), i);
+        assert!(order.windows(2).all(|pair| key(pair[0]) < key(pair[1])));
+        for k in [0, 1, 250, 500, 501] {
+            assert_eq!(draws.sample(501, k).unwrap(), order[..k]);
+        }
+        assert_eq!(draws.sample(3, 9).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn all_orders_of_four_are_as_likely() {
+        let mut counts = std::collections::BTreeMap::new();
+        for seed in 0..24_000 {
+            let order = Philox4x32::new(Seed(seed), 5).permutation(4).unwrap();
+            *counts.entry(order).or_insert(0u32) += 1;
+        }
+        // Five standard deviations of a binomial(24,000, 1/24) are 155.
+        assert_eq!(counts.len(), 24);
+        assert!(
+            counts.values().all(|n| n.abs_diff(1_000) < 155),
+            "{counts:?}"
         );
     }
 

@@ -135,35 +135,35 @@ pub fn join_bytes(a: i32, b: i32, c: i32, d: i32) -> u32 {
 /// exactly. 0 for 0 and NaN, 121 for infinities.
 #[cube]
 #[inline(always)]
-pub fn int8_exponent(m: Ieee, largest: f32) -> i32 {
-    let largest = m.abs(largest);
-    let e = m.exponent(largest);
-    let finite = m.is_finite(largest);
+pub fn int8_exponent(ieee: &Ieee, largest: f32) -> i32 {
+    let largest = ieee.abs(largest);
+    let e = ieee.exponent(largest);
+    let finite = ieee.is_finite(largest);
     let e = prim::select_i32(e == i32::MIN || !finite, 0i32, e) - 6i32;
     // In [64, 128).
-    let top = m.scale(largest, -e);
-    let e = e + prim::select_i32(m.lt(prim::from_bits(0x42fe_0000u32), top), 1i32, 0i32);
+    let top = ieee.scale(largest, -e);
+    let e = e + prim::select_i32(ieee.lt(prim::from_bits(0x42fe_0000u32), top), 1i32, 0i32);
     let e = prim::select_i32(e > 121i32, 121i32, e);
     let e = prim::select_i32(e < -149i32, -149i32, e);
     let e = prim::select_i32(
-        m.eq(largest, prim::from_bits(0u32)) || m.is_nan(largest),
+        ieee.eq(largest, prim::from_bits(0u32)) || ieee.is_nan(largest),
         0i32,
         e,
     );
-    prim::select_i32(finite || m.is_nan(largest), e, 121i32)
+    prim::select_i32(finite || ieee.is_nan(largest), e, 121i32)
 }
 
 /// `x * 2^-e` to the nearest integer, ties to even, saturating at -127 and 127; 0 for NaN.
 #[cube]
 #[inline(always)]
-pub fn f32_to_int8(m: Ieee, x: f32, e: i32) -> i32 {
+pub fn f32_to_int8(ieee: &Ieee, x: f32, e: i32) -> i32 {
     // Far exponents say the same as the nearest of these, and their negative exists.
     let e = prim::select_i32(
         e > 400i32,
         400i32,
         prim::select_i32(e < -400i32, -400i32, e),
     );
-    let q = m.to_i32(m.round_ties_even(m.scale(x, -e)));
+    let q = ieee.to_i32(ieee.round_ties_even(ieee.scale(x, -e)));
     let q = prim::select_i32(q > 127i32, 127i32, q);
     prim::select_i32(q < -127i32, -127i32, q)
 }
@@ -171,8 +171,8 @@ pub fn f32_to_int8(m: Ieee, x: f32, e: i32) -> i32 {
 /// `q * 2^e`: exact for 8-bit `q` and `e` in `-149..=121`, else rounded once.
 #[cube]
 #[inline(always)]
-pub fn int8_to_f32(m: Ieee, q: i32, e: i32) -> f32 {
-    m.scale(m.from_i32(q), e)
+pub fn int8_to_f32(ieee: &Ieee, q: i32, e: i32) -> f32 {
+    ieee.scale(ieee.from_i32(q), e)
 }
 
 /// Declares a conversion of slices.
@@ -247,8 +247,8 @@ impl Int8 {
             fn run(self, m: Ieee) -> Int8 {
                 let finite = |x: f32| if m.is_finite(x) { m.abs(x) } else { 0.0 };
                 let largest = self.0.iter().fold(0.0, |a, &x| m.max(a, finite(x)));
-                let exponent = int8_exponent(m, largest);
-                let code = |&x: &f32| f32_to_int8(m, x, exponent) as i8;
+                let exponent = int8_exponent(&m, largest);
+                let code = |&x: &f32| f32_to_int8(&m, x, exponent) as i8;
                 Int8 {
                     exponent,
                     codes: self.0.iter().map(code).collect(),
@@ -268,7 +268,7 @@ impl Int8 {
             type Output = Vec<f32>;
             #[inline(always)]
             fn run(self, m: Ieee) -> Vec<f32> {
-                let number = |&q: &i8| int8_to_f32(m, i32::from(q), self.0.exponent);
+                let number = |&q: &i8| int8_to_f32(&m, i32::from(q), self.0.exponent);
                 self.0.codes.iter().map(number).collect()
             }
         }

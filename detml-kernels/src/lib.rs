@@ -8,10 +8,12 @@ pub mod ieee;
 pub mod math;
 pub mod ops;
 mod prim;
+pub mod random;
 mod soft;
 #[cfg(test)]
 mod suite;
 #[cfg(test)]
 mod testing;
+pub mod wide;
 
 pub use device::{Buffer, Device, Element, Simd};

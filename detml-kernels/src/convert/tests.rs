@@ -96,9 +96,9 @@ fn int8_scales_are_the_least_that_fit() {
     let m = Ieee::PLAIN;
     let check = |bits: u32| {
         let largest = f32::from_bits(bits & MAGNITUDE);
-        let e = int8_exponent(m, largest);
-        assert_eq!(int8_exponent(m, -largest), e);
-        assert_eq!(int8_exponent(Ieee::EMULATED, largest), e);
+        let e = int8_exponent(&m, largest);
+        assert_eq!(int8_exponent(&m, -largest), e);
+        assert_eq!(int8_exponent(&Ieee::EMULATED, largest), e);
         if largest.is_finite() && largest > 0.0 {
             let fits = |e: i32| largest as f64 <= 127.0 * 2f64.powi(e);
             assert!(fits(e) || e == 121, "{largest:e} does not fit exponent {e}");
@@ -106,7 +106,7 @@ fn int8_scales_are_the_least_that_fit() {
                 !fits(e - 1) || e == -149,
                 "{largest:e} fits below exponent {e}"
             );
-            let q = f32_to_int8(m, largest, e);
+            let q = f32_to_int8(&m, largest, e);
             assert!(
                 e == -149 || (64..=127).contains(&q),
                 "{largest:e} has code {q}"
@@ -121,10 +121,10 @@ fn int8_scales_are_the_least_that_fit() {
         check((w & 0xff80_0000) | 0x007e_0000);
         check((w & 0xff80_0000) | 0x007e_0001);
     }
-    assert_eq!(int8_exponent(m, 0.0), 0);
-    assert_eq!(int8_exponent(m, f32::NAN), 0);
-    assert_eq!(int8_exponent(m, f32::INFINITY), 121);
-    assert_eq!(int8_exponent(m, f32::MAX), 121);
+    assert_eq!(int8_exponent(&m, 0.0), 0);
+    assert_eq!(int8_exponent(&m, f32::NAN), 0);
+    assert_eq!(int8_exponent(&m, f32::INFINITY), 121);
+    assert_eq!(int8_exponent(&m, f32::MAX), 121);
 }
 
 #[test]
@@ -132,9 +132,9 @@ fn int8_codes_round_trip_and_saturate() {
     let m = Ieee::PLAIN;
     for e in -149..=121 {
         for q in -127..=127 {
-            let x = int8_to_f32(m, q, e);
+            let x = int8_to_f32(&m, q, e);
             assert_eq!(x as f64, q as f64 * 2f64.powi(e));
-            assert_eq!(f32_to_int8(m, x, e), q);
+            assert_eq!(f32_to_int8(&m, x, e), q);
         }
     }
     for (x, q) in [
@@ -150,10 +150,10 @@ fn int8_codes_round_trip_and_saturate() {
         (f32::NAN, 0),
         (-0.0, 0),
     ] {
-        assert_eq!(f32_to_int8(m, x, 0), q, "{x}");
+        assert_eq!(f32_to_int8(&m, x, 0), q, "{x}");
     }
-    assert_eq!(f32_to_int8(m, 1.0, i32::MIN), 127);
-    assert_eq!(f32_to_int8(m, f32::MAX, i32::MAX), 0);
+    assert_eq!(f32_to_int8(&m, 1.0, i32::MIN), 127);
+    assert_eq!(f32_to_int8(&m, f32::MAX, i32::MAX), 0);
     let x = [1.0, f32::NAN, f32::INFINITY, -3.0];
     let q = Int8::encode(&x).unwrap();
     assert_eq!((q.exponent, &q.codes[..]), (-5, &[32, 0, 127, -96][..]));
@@ -185,9 +185,9 @@ fn slices_equal_their_elements() {
 fn convert(m: Ieee, x: u32, #[comptime] second: bool) -> u32 {
     let f = prim::from_bits(x);
     if comptime!(second) {
-        let e = int8_exponent(m, f);
-        let q = f32_to_int8(m, prim::from_bits(x ^ 0x0155_5555u32), e);
-        let d = prim::bits(m.canonical(int8_to_f32(m, byte(x, 3u32), e)));
+        let e = int8_exponent(&m, f);
+        let q = f32_to_int8(&m, prim::from_bits(x ^ 0x0155_5555u32), e);
+        let d = prim::bits(m.canonical(int8_to_f32(&m, byte(x, 3u32), e)));
         let w = join_bytes(q, byte(x, 1u32), e, byte(x, 2u32));
         prim::wrapping_add(
             prim::wrapping_mul(w, 5u32),
