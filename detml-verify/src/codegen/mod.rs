@@ -1,0 +1,200 @@
+//! Proofs over the code that compilers make of every kernel, without a device.
+//!
+//! CUDA's run-time compiler is run on each kernel with and without contraction: a kernel that
+//! leaves it nothing to contract gives the same code both ways.
+
+mod nvrtc;
+mod ptx;
+
+pub use nvrtc::Nvrtc;
+pub use ptx::{Census, fingerprint};
+
+use detml_core::{Error, Result};
+use detml_kernels::codegen::lint::{Rule, lint};
+use detml_kernels::codegen::text::{LANGUAGES, extension, text};
+use detml_kernels::codegen::{PROFILES, kernels, sabotages};
+use detml_kernels::device::Kernel;
+use detml_kernels::device::text::Language;
+use detml_kernels::ieee::{FloatProfile, Path as Computed};
+use std::path::{Path, PathBuf};
+
+/// Where NVIDIA's tools are and what to compile for.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// The folder of `libnvrtc.so`.
+    pub nvrtc: PathBuf,
+    /// The disassembler; without it machine code is not looked at.
+    pub nvdisasm: Option<PathBuf>,
+    /// Architectures: virtual ones (`compute_80`, PTX only) or real ones (`sm_90a`).
+    pub architectures: Vec<String>,
+}
+
+/// What the proofs found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Kernels that were checked, each counted once for a profile.
+    pub kernels: usize,
+    /// Compilations that were compared.
+    pub compilations: usize,
+    /// Fused operations in the code of all compilations.
+    pub fused: usize,
+    /// What is wrong; empty if all is proved.
+    pub failures: Vec<String>,
+}
+
+/// Writes the text of every kernel for every target and profile below `folder`.
+///
+/// # Errors
+/// `Io`; `KernelCompilation` if a kernel can't be printed.
+pub fn write_texts(folder: &Path) -> Result<usize> {
+    let mut written = 0;
+    for (name, profile) in PROFILES {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
+        for (i, kernel) in kernels(profile).iter().enumerate() {
+            for language in LANGUAGES {
+                let file = format!("{i:03}-{}.{}", kernel.name(), extension(language));
+                let path = folder.join(file);
+                std::fs::write(&path, text(kernel, language)?).map_err(|e| Error::io(&path, &e))?;
+                written += 1;
+            }
+        }
+    }
+    Ok(written)
+}
+
+/// Lints every kernel in every profile, and every sabotage.
+pub fn prove_representation() -> Findings {
+    let mut findings = Findings::default();
+    for (rule, kernel) in sabotages() {
+        if !lint(&kernel).iter().any(|v| v.rule == rule) {
+            findings.failures.push(format!(
+                "the lint does not see {rule:?} in sabotage {}",
+                kernel.name()
+            ));
+        }
+    }
+    for (name, profile) in PROFILES {
+        for kernel in kernels(profile) {
+            findings.kernels += 1;
+            for violation in lint(&kernel) {
+                findings.failures.push(format!("{name}: {violation}"));
+            }
+        }
+    }
+    findings
+}
+
+/// Compiles every kernel's CUDA text with and without contraction and compares the code.
+///
+/// # Errors
+/// `Unsupported` if the tools can't be opened or fail; `KernelCompilation`.
+pub fn prove_cuda(tools: &Tools) -> Result<Findings> {
+    let nvrtc = Nvrtc::open(&tools.nvrtc)?;
+    let mut findings = Findings::default();
+    for (rule, kernel) in sabotages() {
+        // What breaks a rule without showing in the code is the lint's alone.
+        if !matches!(
+            rule,
+            Rule::BareProduct | Rule::VendorFunction | Rule::FastMath
+        ) {
+            continue;
+        }
+        for arch in &tools.architectures {
+            if check(&nvrtc, tools, &kernel, arch)?.1.is_empty() {
+                findings.failures.push(format!(
+                    "{arch}: nothing seen in the code of sabotage {}",
+                    kernel.name()
+                ));
+            }
+        }
+    }
+    for (name, profile) in PROFILES {
+        // The remaining profile is that of Vulkan's compilers.
+        if profile.opaque {
+            continue;
+        }
+        for kernel in kernels(profile) {
+            findings.kernels += 1;
+            // Integer code has nothing that an architecture could show.
+            let emulated = profile == FloatProfile::EMULATED;
+            let count = if emulated {
+                1
+            } else {
+                tools.architectures.len()
+            };
+            for arch in tools.architectures.iter().take(count) {
+                let (fused, failures) = check(&nvrtc, tools, &kernel, arch)?;
+                findings.fused += fused;
+                findings.compilations += 1;
+                findings.failures.extend(
+                    failures
+                        .into_iter()
+                        .map(|what| format!("{name}, {arch}: {kernel:?}: {what}")),
+                );
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// The fused operations of a kernel's code, and what is wrong with it.
+fn check(
+    nvrtc: &Nvrtc,
+    tools: &Tools,
+    kernel: &Kernel,
+    arch: &str,
+) -> Result<(usize, Vec<String>)> {
+    let source = text(kernel, Language::Cuda)?;
+    let compile = |contract| {
+        nvrtc
+            .compile(&source, arch, contract)
+            .map_err(|error| match error {
+                Error::KernelCompilation { reason, .. } => Error::KernelCompilation {
+                    kernel: format!("{kernel:?} for {arch}"),
+                    reason,
+                },
+                other => other,
+            })
+    };
+    let (free, strict) = (compile(true)?, compile(false)?);
+    let census = ptx::census(&free.ptx);
+    let mut failures = Vec::new();
+    if ptx::fingerprint(&free.ptx) != ptx::fingerprint(&strict.ptx) {
+        failures.push(format!(
+            "contraction changes the PTX: {} fused operations with, {} without",
+            census.fused,
+            ptx::census(&strict.ptx).fused
+        ));
+    }
+    if census.bare_products > 0 {
+        failures.push(format!(
+            "{} float products outside a fused operation",
+            census.bare_products
+        ));
+    }
+    for instruction in &census.forbidden {
+        failures.push(format!("forbidden instruction `{instruction}`"));
+    }
+    if kernel.profile() == FloatProfile::EMULATED && census.arithmetic > 0 {
+        failures.push(format!(
+            "{} float operations in a kernel of integer code",
+            census.arithmetic
+        ));
+    }
+    if kernel.profile().fma != Computed::Native && census.fused > 0 {
+        failures.push(format!("{} fused operations", census.fused));
+    }
+    if let Some(nvdisasm) = &tools.nvdisasm
+        && !free.cubin.is_empty()
+    {
+        let free = ptx::sass(nvdisasm, &free.cubin)?;
+        let strict = ptx::sass(nvdisasm, &strict.cubin)?;
+        if free != strict {
+            failures.push(format!(
+                "contraction changes the machine code: {free:?} with, {strict:?} without"
+            ));
+        }
+    }
+    Ok((census.fused, failures))
+}
