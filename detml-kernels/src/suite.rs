@@ -75,6 +75,15 @@ pub(crate) fn assert_bits(what: &str, got: &[f32], expected: &[f32]) {
     }
 }
 
+/// As [`assert_bits`], for words.
+#[track_caller]
+pub(crate) fn assert_words(what: &str, got: &[u32], expected: &[u32]) {
+    assert_eq!(got.len(), expected.len(), "{what}: length");
+    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+        assert!(g == e, "{what}: element {i} is {g:08x}, expected {e:08x}");
+    }
+}
+
 /// `n` words from a counter: any bit pattern, NaN, infinities and subnormals included.
 pub(crate) fn any_bits(seed: u32, n: usize) -> Vec<f32> {
     (0..n as u32)

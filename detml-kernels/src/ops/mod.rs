@@ -1,10 +1,81 @@
-//! Operations.
-pub mod trial;
+//! Operations on buffers: for each a contract, a GPU kernel, a CPU loop and a plain reference,
+//! side by side.
 
-use crate::device::Kernel;
+pub mod elementwise;
+
+use crate::device::{Arg, Buffer, Device, Element, Kernel};
 use crate::ieee::FloatProfile;
+use detml_core::{Error, Result};
 
-/// A representative of every kernel variant: what the lint and the codegen proofs walk.
+/// A representative of each variant of every kernel, written for a profile.
+///
+/// The lint over their intermediate representation and the checks of emitted code walk it.
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
-    vec![trial::kernel(profile)]
+    [elementwise::kernels(profile)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// A buffer of whatever element type, as words.
+pub(crate) trait AnyBuffer {
+    /// Number of elements.
+    fn size(&self) -> usize;
+    fn on(&self) -> &Device;
+    /// The elements' bits, if on the CPU.
+    fn words(&self) -> Option<&[u32]>;
+    fn words_mut(&mut self) -> Option<&mut [u32]>;
+    /// The argument of a launch, see [`Buffer::vectors`].
+    fn arg(&self, width: usize) -> Arg<'_>;
+}
+
+impl<T: Element> AnyBuffer for Buffer<T> {
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    fn on(&self) -> &Device {
+        self.device()
+    }
+
+    fn words(&self) -> Option<&[u32]> {
+        self.host().map(bytemuck::cast_slice)
+    }
+
+    fn words_mut(&mut self) -> Option<&mut [u32]> {
+        self.host_mut().map(bytemuck::cast_slice_mut)
+    }
+
+    fn arg(&self, width: usize) -> Arg<'_> {
+        self.vectors(width)
+    }
+}
+
+/// Refuses operands that live on different devices; levels of the CPU are one device.
+pub(crate) fn same_device(a: &Device, b: &Device) -> Result<()> {
+    if a.backend() == b.backend() {
+        Ok(())
+    } else {
+        Err(Error::parameter(
+            "operand",
+            format!("a buffer on {a}"),
+            format!("one on {b}"),
+        ))
+    }
+}
+
+/// The cubes that cover `total` elements, `each` a cube; kernels find their own by `CUBE_POS`.
+///
+/// There are at most 65,535 cubes a dimension, so there may be some more than needed.
+pub(crate) fn grid(total: usize, each: usize) -> Result<(u32, u32, u32)> {
+    // Indices of the surplus cubes stay within 32 bits too.
+    if total > (u32::MAX - (1 << 20)) as usize {
+        return Err(Error::unsupported(
+            format!("an operation on {total} elements"),
+            "a GPU operation takes at most 4,293,918,719",
+        ));
+    }
+    let cubes = total.div_ceil(each) as u32;
+    let y = cubes.div_ceil(65_535).max(1);
+    Ok((cubes.div_ceil(y), y, 1))
 }
