@@ -1,41 +1,54 @@
-//! The functions that are no more than a method of [`Ieee`].
+//! The functions that are little more than a method of [`Ieee`]. NaN results are canonical (`N11`).
 
 use crate::ieee::Ieee;
 use crate::prim;
 use cubecl::prelude::*;
 
 macro_rules! methods {
-    ($($name:ident($($arg:ident),+) -> $ret:ty = $method:ident;)+) => {$(
+    ($($name:ident($($arg:ident),+) = $method:ident;)+) => {$(
         #[cube]
         #[inline(always)]
-        pub(super) fn $name(ieee: &Ieee, $($arg: f32),+) -> $ret {
-            ieee.$method($($arg),+)
+        pub(super) fn $name(ieee: &Ieee, $($arg: f32),+) -> f32 {
+            ieee.canonical(ieee.$method($($arg),+))
         }
     )+};
 }
 
 methods! {
-    neg(x) -> f32 = neg;
-    abs(x) -> f32 = abs;
-    sqrt(x) -> f32 = sqrt;
-    floor(x) -> f32 = floor;
-    ceil(x) -> f32 = ceil;
-    trunc(x) -> f32 = trunc;
-    round(x) -> f32 = round_ties_even;
-    add(a, b) -> f32 = add;
-    sub(a, b) -> f32 = sub;
-    mul(a, b) -> f32 = mul;
-    div(a, b) -> f32 = div;
-    min(a, b) -> f32 = min;
-    max(a, b) -> f32 = max;
-    copysign(a, b) -> f32 = copysign;
-    lt(a, b) -> bool = lt;
-    le(a, b) -> bool = le;
-    gt(a, b) -> bool = gt;
-    ge(a, b) -> bool = ge;
-    eq(a, b) -> bool = eq;
-    ne(a, b) -> bool = ne;
-    fma(a, b, c) -> f32 = fma;
+    neg(x) = neg;
+    abs(x) = abs;
+    sqrt(x) = sqrt;
+    floor(x) = floor;
+    ceil(x) = ceil;
+    trunc(x) = trunc;
+    round(x) = round_ties_even;
+    add(a, b) = add;
+    sub(a, b) = sub;
+    mul(a, b) = mul;
+    div(a, b) = div;
+    copysign(a, b) = copysign;
+    fma(a, b, c) = fma;
+}
+
+macro_rules! plain_methods {
+    ($($name:ident($($arg:ident),+) -> $ret:ty;)+) => {$(
+        #[cube]
+        #[inline(always)]
+        pub(super) fn $name(ieee: &Ieee, $($arg: f32),+) -> $ret {
+            ieee.$name($($arg),+)
+        }
+    )+};
+}
+
+plain_methods! {
+    min(a, b) -> f32;
+    max(a, b) -> f32;
+    lt(a, b) -> bool;
+    le(a, b) -> bool;
+    gt(a, b) -> bool;
+    ge(a, b) -> bool;
+    eq(a, b) -> bool;
+    ne(a, b) -> bool;
 }
 
 #[cube]
@@ -43,19 +56,19 @@ methods! {
 pub(super) fn sign(ieee: &Ieee, x: f32) -> f32 {
     let zero = prim::from_bits(0u32);
     let one = ieee.copysign(prim::from_bits(0x3f80_0000u32), x);
-    ieee.select(ieee.eq(x, zero) || ieee.is_nan(x), x, one)
+    ieee.canonical(ieee.select(ieee.eq(x, zero) || ieee.is_nan(x), x, one))
 }
 
 #[cube]
 #[inline(always)]
 pub(super) fn square(ieee: &Ieee, x: f32) -> f32 {
-    ieee.mul(x, x)
+    ieee.canonical(ieee.mul(x, x))
 }
 
 #[cube]
 #[inline(always)]
 pub(super) fn recip(ieee: &Ieee, x: f32) -> f32 {
-    ieee.div(prim::from_bits(0x3f80_0000u32), x)
+    ieee.canonical(ieee.div(prim::from_bits(0x3f80_0000u32), x))
 }
 
 #[cube]
@@ -68,7 +81,7 @@ pub(super) fn relu(ieee: &Ieee, x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn squared_difference(ieee: &Ieee, a: f32, b: f32) -> f32 {
     let d = ieee.sub(a, b);
-    ieee.mul(d, d)
+    ieee.canonical(ieee.mul(d, d))
 }
 
 #[cube]
@@ -87,4 +100,28 @@ pub(super) fn choose(_ieee: &Ieee, c: u32, a: u32, b: u32) -> u32 {
 #[inline(always)]
 pub(super) fn copy(_ieee: &Ieee, x: u32) -> u32 {
     x
+}
+
+#[cube]
+#[inline(always)]
+pub(super) fn u32_to_f32(ieee: &Ieee, x: u32) -> u32 {
+    prim::bits(ieee.from_u32(x))
+}
+
+#[cube]
+#[inline(always)]
+pub(super) fn i32_to_f32(ieee: &Ieee, x: u32) -> u32 {
+    prim::bits(ieee.from_i32(prim::as_i32(x)))
+}
+
+#[cube]
+#[inline(always)]
+pub(super) fn f32_to_u32(ieee: &Ieee, x: u32) -> u32 {
+    ieee.to_u32(prim::from_bits(x))
+}
+
+#[cube]
+#[inline(always)]
+pub(super) fn f32_to_i32(ieee: &Ieee, x: u32) -> u32 {
+    prim::as_u32(ieee.to_i32(prim::from_bits(x)))
 }

@@ -33,6 +33,7 @@ mod tests;
 
 use crate::device::{Buffer, Device, Element, Kernel};
 use crate::ieee::FloatProfile;
+use crate::math;
 use crate::ops::{AnyBuffer, same_device};
 use detml_core::{Error, Result};
 use table::Op;
@@ -447,6 +448,44 @@ pub fn iota(device: &Device, len: usize, first: u32, step: u32) -> Result<Buffer
     } else if len > 0 {
         gpu::iota(&mut out, first, step)?;
     }
+    Ok(out)
+}
+
+/// The number nearest to each element, ties to even.
+///
+/// # Errors
+/// Those of the device.
+pub fn u32_to_f32(x: &Buffer<u32>) -> Result<Buffer<f32>> {
+    convert(table::Cast::U32ToF32, x)
+}
+
+/// The number nearest to each element, ties to even.
+///
+/// # Errors
+/// Those of the device.
+pub fn i32_to_f32(x: &Buffer<i32>) -> Result<Buffer<f32>> {
+    convert(table::Cast::I32ToF32, x)
+}
+
+/// Each element without its fraction, saturating at 0 and `u32::MAX`; 0 for a NaN.
+///
+/// # Errors
+/// Those of the device.
+pub fn f32_to_u32(x: &Buffer<f32>) -> Result<Buffer<u32>> {
+    convert(table::Cast::F32ToU32, x)
+}
+
+/// Each element without its fraction, saturating at `i32::MIN` and `i32::MAX`; 0 for a NaN.
+///
+/// # Errors
+/// Those of the device.
+pub fn f32_to_i32(x: &Buffer<f32>) -> Result<Buffer<i32>> {
+    convert(table::Cast::F32ToI32, x)
+}
+
+fn convert<A: Element, B: Element>(op: table::Cast, x: &Buffer<A>) -> Result<Buffer<B>> {
+    let mut out = x.device().empty(x.len())?;
+    run(op.into(), [1, x.len()], &[Place::Full(x)], &mut out)?;
     Ok(out)
 }
 

@@ -26,28 +26,19 @@ macro_rules! decode {
     (f32, $x:expr) => {
         prim::from_bits($x)
     };
-    (i32, $x:expr) => {
-        prim::as_i32($x)
+    (u32, $x:expr) => {
+        $x
+    };
+}
+macro_rules! encode {
+    // Every function in the tables gives the canonical NaN (`N11`).
+    (f32, $x:expr) => {
+        prim::bits($x)
     };
     (u32, $x:expr) => {
         $x
     };
     (bool, $x:expr) => {
-        $x != 0
-    };
-}
-macro_rules! encode {
-    (f32, $ieee:expr, $x:expr) => {
-        // `N11`: a NaN that is stored is the canonical one.
-        prim::bits($ieee.canonical($x))
-    };
-    (i32, $ieee:expr, $x:expr) => {
-        prim::as_u32($x)
-    };
-    (u32, $ieee:expr, $x:expr) => {
-        $x
-    };
-    (bool, $ieee:expr, $x:expr) => {
         prim::select_u32($x, 1, 0)
     };
 }
@@ -55,27 +46,18 @@ macro_rules! expand_decode {
     (f32, $scope:expr, $x:expr) => {
         prim::from_bits::expand($scope, $x)
     };
-    (i32, $scope:expr, $x:expr) => {
-        prim::as_i32::expand($scope, $x)
+    (u32, $scope:expr, $x:expr) => {
+        $x
+    };
+}
+macro_rules! expand_encode {
+    (f32, $scope:expr, $x:expr) => {
+        prim::bits::expand($scope, $x)
     };
     (u32, $scope:expr, $x:expr) => {
         $x
     };
     (bool, $scope:expr, $x:expr) => {
-        truth::expand($scope, $x)
-    };
-}
-macro_rules! expand_encode {
-    (f32, $scope:expr, $ieee:expr, $x:expr) => {
-        store::expand($scope, $ieee.clone(), $x)
-    };
-    (i32, $scope:expr, $ieee:expr, $x:expr) => {
-        prim::as_u32::expand($scope, $x)
-    };
-    (u32, $scope:expr, $ieee:expr, $x:expr) => {
-        $x
-    };
-    (bool, $scope:expr, $ieee:expr, $x:expr) => {
         flag::expand($scope, $x)
     };
 }
@@ -119,16 +101,6 @@ macro_rules! arity {
 }
 
 #[cube]
-fn truth(x: u32) -> bool {
-    x != 0u32
-}
-
-#[cube]
-fn store(ieee: &Ieee, x: f32) -> u32 {
-    prim::bits(ieee.canonical(x))
-}
-
-#[cube]
 fn flag(x: bool) -> u32 {
     prim::select_u32(x, 1u32, 0u32)
 }
@@ -163,7 +135,7 @@ macro_rules! table {
                         #[allow(unused_variables)]
                         fn apply(ieee: &Ieee, a: u32, b: u32, c: u32) -> u32 {
                             let r = call!(super::super::$($path)::+, ieee, [a, b, c], $types);
-                            encode!($ret, ieee, r)
+                            encode!($ret, r)
                         }
                     }
                 )+
@@ -237,7 +209,7 @@ macro_rules! table {
                                 super::super::$($path)::+::expand,
                                 scope, ieee.clone(), [a, b, c], $types
                             );
-                            expand_encode!($ret, scope, ieee, r)
+                            expand_encode!($ret, scope, r)
                         }
                     )+)+
                 }
@@ -247,7 +219,7 @@ macro_rules! table {
 }
 
 table! {
-    /// A function of one number.
+    /// A function of one number; elementary ones are those of [`math`](crate::math).
     ///
     /// A NaN gives the canonical NaN in all of them.
     pub Unary unary (f32) -> f32 {
@@ -273,9 +245,51 @@ table! {
         Round = basic::round,
         /// `max(x, 0)`: +0 for both zeros.
         Relu = basic::relu,
+        /// `e^x`.
+        Exp = math::exp,
+        /// `2^x`.
+        Exp2 = math::exp2,
+        /// `10^x`.
+        Exp10 = math::exp10,
+        /// `e^x - 1`.
+        Expm1 = math::expm1,
+        /// The natural logarithm.
+        Ln = math::ln,
+        /// The natural logarithm of `1 + x`.
+        Log1p = math::log1p,
+        /// The logarithm to base 2.
+        Log2 = math::log2,
+        /// The logarithm to base 10.
+        Log10 = math::log10,
+        /// The hyperbolic sine.
+        Sinh = math::sinh,
+        /// The hyperbolic cosine.
+        Cosh = math::cosh,
+        /// The hyperbolic tangent.
+        Tanh = math::tanh,
+        /// `1 / (1 + e^-x)`.
+        Sigmoid = math::sigmoid,
+        /// `ln(sigmoid(x))`.
+        LogSigmoid = math::log_sigmoid,
+        /// `ln(1 + e^x)`.
+        Softplus = math::softplus,
+        /// `x * sigmoid(x)`.
+        Silu = math::silu,
+        /// The error function.
+        Erf = math::erf,
+        /// `1 - erf(x)`.
+        Erfc = math::erfc,
+        /// `x * (1 + erf(x / sqrt 2)) / 2`.
+        Gelu = math::gelu,
+        /// The approximation of gelu by tanh.
+        GeluTanh = math::gelu_tanh,
+        /// The cube root.
+        Cbrt = math::cbrt,
+        /// `1 / sqrt(x)`.
+        Rsqrt = math::rsqrt,
     }
 
-    /// A function of two numbers.
+    /// A function of two numbers; elementary ones are those of [`math`](crate::math).
     pub Binary binary (f32, f32) -> f32 {
         /// `a + b`.
         Add = basic::add,
@@ -293,6 +307,8 @@ table! {
         Copysign = basic::copysign,
         /// `(a - b)^2`, the difference rounded, then its square.
         SquaredDifference = basic::squared_difference,
+        /// `sqrt(a^2 + b^2)`.
+        Hypot = math::hypot,
     }
 
     /// A question about two numbers; -0 equals +0, and a NaN is unequal to all.
@@ -323,6 +339,18 @@ table! {
     pub(super) Choice choice (u32, u32, u32) -> u32 {
         /// `b` where `a` is not 0, else `c`.
         Select = basic::choose,
+    }
+
+    /// A conversion of numbers.
+    pub(super) Cast cast (u32) -> u32 {
+        /// The nearest number.
+        U32ToF32 = basic::u32_to_f32,
+        /// The nearest number.
+        I32ToF32 = basic::i32_to_f32,
+        /// Without the fraction, saturating; 0 for NaN.
+        F32ToU32 = basic::f32_to_u32,
+        /// Without the fraction, saturating; 0 for NaN.
+        F32ToI32 = basic::f32_to_i32,
     }
 
     /// A word as it is.

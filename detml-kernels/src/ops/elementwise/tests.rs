@@ -11,6 +11,7 @@ backend_suite! {
     any_shape_and_stride,
     public_functions,
     fills_and_counts,
+    casts,
     refusals,
 }
 
@@ -96,7 +97,15 @@ fn every_function(device: &Device) {
         let operands: Vec<_> = (0..op.arity() as u32)
             .map(|i| Given::Full(hostile(seed as u32 * 3 + i, n)))
             .collect();
-        check(device, op, [1, n], &operands, &vec![0; n]);
+        let [got, expected] = both(device, op, [1, n], &operands, &vec![0; n]);
+        assert_words(&format!("{op:?}"), &got, &expected);
+        if matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Ternary(_)) {
+            let nans = got.iter().filter(|x| f32::from_bits(**x).is_nan());
+            assert!(
+                nans.into_iter().all(|x| *x == 0x7fc0_0000),
+                "{op:?} leaves a NaN as it was"
+            );
+        }
     }
 }
 
@@ -256,6 +265,35 @@ fn fills_and_counts(device: &Device) {
             .collect();
         assert_words("iota", &x, &expected);
     }
+}
+
+fn casts(device: &Device) {
+    let (max, nan) = (u32::MAX, f32::NAN);
+    let x = device
+        .upload(&[0, 1, 16_777_217, 16_777_219, 2_147_483_775, max])
+        .unwrap();
+    let y = device.read(&u32_to_f32(&x).unwrap()).unwrap();
+    assert_eq!(
+        y,
+        [
+            0.0,
+            1.0,
+            16_777_216.0,
+            16_777_220.0,
+            2_147_483_648.0,
+            4_294_967_296.0
+        ]
+    );
+    let x = device.upload(&[i32::MIN, -16_777_219, -1]).unwrap();
+    let y = device.read(&i32_to_f32(&x).unwrap()).unwrap();
+    assert_eq!(y, [-2_147_483_648.0, -16_777_220.0, -1.0]);
+    let x = device
+        .upload(&[-0.5f32, 1.9, -1.9, 2_147_483_648.0, -3e9, 1e30, nan])
+        .unwrap();
+    let y = device.read(&f32_to_u32(&x).unwrap()).unwrap();
+    assert_eq!(y, [0, 1, 0, 1 << 31, 0, max, 0]);
+    let y = device.read(&f32_to_i32(&x).unwrap()).unwrap();
+    assert_eq!(y, [0, 1, -1, i32::MAX, i32::MIN, i32::MAX, 0]);
 }
 
 fn refusals(device: &Device) {
