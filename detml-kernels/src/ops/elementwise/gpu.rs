@@ -78,24 +78,27 @@ fn apart(x: &Input, out: &Output, at: u32, total: u32, columns: u32) -> Words {
     let mut r = Words::empty();
     #[unroll]
     for l in 0..4u32 {
-        r[l as usize] = 0u32;
+        // Each element of `r` is assigned once: CubeCL 0.10.0 merges assignments to a vector by
+        // their number, whichever elements they go to.
+        let mut word = 0u32;
         if comptime!(x.kind == Kind::Scalar) {
-            r[l as usize] = x.value;
+            word = x.value;
         } else if comptime!(x.kind != Kind::None) {
             let i = at + l * UNITS;
             if i < total {
                 if comptime!(x.kind == Kind::Full) {
-                    r[l as usize] = x.words[i as usize];
+                    word = x.words[i as usize];
                 } else if comptime!(x.kind == Kind::Own) {
-                    r[l as usize] = out.words[i as usize];
+                    word = out.words[i as usize];
                 } else {
                     let row = i / columns;
                     let column = i - row * columns;
                     let place = x.offset + row * x.row_stride + column * x.column_stride;
-                    r[l as usize] = x.words[place as usize];
+                    word = x.words[place as usize];
                 }
             }
         }
+        r[l as usize] = word;
     }
     r
 }
