@@ -17,14 +17,14 @@ bits! {
     ERF_4 = 0x3ba9f8ee;
     ERF_5 = 0xba51a713;
     ERF_6 = 0x38a3b315;
-    // erf(x) = 1 - exp(-ERF_TAIL(x)), x >= 1 (scripts/erf_tail.py).
-    ERF_TAIL_0 = 0x39b96e4b;
-    ERF_TAIL_1 = 0x3f9042da;
-    ERF_TAIL_2 = 0x3f2362c0;
-    ERF_TAIL_3 = 0x3dd3054a;
-    ERF_TAIL_4 = 0xbcb2a11b;
-    ERF_TAIL_5 = 0x3b40a680;
-    ERF_TAIL_6 = 0xb94296d8;
+    // erf(x) = 1 - exp(-ERF_TAIL(x)), x >= 1 (scripts/fit.py).
+    ERF_TAIL_0 = 0x39b95c66;
+    ERF_TAIL_1 = 0x3f9042df;
+    ERF_TAIL_2 = 0x3f2362ae;
+    ERF_TAIL_3 = 0x3dd305cf;
+    ERF_TAIL_4 = 0xbcb2a224;
+    ERF_TAIL_5 = 0x3b40a89b;
+    ERF_TAIL_6 = 0xb9429a43;
     // erfc(x) = exp(-x^2) (1 + (1 + t) ERFC(t)) / (1 + 1.5 x), t = (x - 3) / (x + 3), x >= 0.
     ERFC_0 = 0xbc7dd929;
     ERFC_1 = 0xbe2bceac;

@@ -142,14 +142,21 @@ pub fn exp(ieee: &Ieee, x: f32) -> f32 {
 #[cube]
 #[inline(always)]
 pub fn exp2(ieee: &Ieee, x: f32) -> f32 {
+    nan_of(x, exp2_pair(ieee, x, 0.0f32))
+}
+
+/// `2^(x + x_lo)`, `x_lo` at most half a unit in the last place of `x`.
+#[cube]
+#[inline(always)]
+pub(super) fn exp2_pair(ieee: &Ieee, x: f32, x_lo: f32) -> f32 {
     let c = clamp(ieee, x, -151.0f32, 129.0f32);
     let t = ieee.add(c, ROUND);
     let r = ieee.sub(c, ieee.sub(t, ROUND));
     let q = poly5(ieee, r, EXP2_0, EXP2_1, EXP2_2, EXP2_3, EXP2_4);
-    let p = ieee.fma(r, LN2, ieee.mul(ieee.mul(r, r), q));
+    let rest = ieee.fma(ieee.mul(r, r), q, ieee.mul(x_lo, LN2));
+    let p = ieee.fma(r, LN2, rest);
     let s = scale(prim::wrapping_sub(prim::bits(t), ROUND_254));
-    let y = ieee.mul(ieee.mul(ieee.add(p, 1.0f32), s.first), s.second);
-    nan_of(x, y)
+    ieee.mul(ieee.mul(ieee.add(p, 1.0f32), s.first), s.second)
 }
 
 /// 10^x. At most 1 ulp.

@@ -15,17 +15,25 @@
 
 mod error_function;
 mod exponential;
+mod gamma;
 mod hyperbolic;
+mod inverse_trigonometric;
 mod logarithm;
 mod logistic;
 mod parts;
+mod power;
 mod root;
 #[cfg(test)]
 mod tests;
+mod trigonometric;
 
 pub use error_function::{erf, erfc, gelu, gelu_tanh};
 pub use exponential::{exp, exp2, exp10, expm1};
+pub use gamma::{digamma, lgamma};
 pub use hyperbolic::{cosh, sinh, tanh};
+pub use inverse_trigonometric::{acos, asin, atan, atan2};
 pub use logarithm::{ln, log1p, log2, log10};
 pub use logistic::{log_sigmoid, sigmoid, silu, softplus};
+pub use power::{pow, powi};
 pub use root::{cbrt, hypot, rsqrt};
+pub use trigonometric::{cos, sin, tan};

@@ -246,3 +246,28 @@ pub(super) fn poly11(
         c0,
     )
 }
+
+#[cube]
+#[inline(always)]
+pub(super) fn poly12(
+    ieee: &Ieee,
+    x: f32,
+    c0: f32,
+    c1: f32,
+    c2: f32,
+    c3: f32,
+    c4: f32,
+    c5: f32,
+    c6: f32,
+    c7: f32,
+    c8: f32,
+    c9: f32,
+    c10: f32,
+    c11: f32,
+) -> f32 {
+    ieee.fma(
+        poly11(ieee, x, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11),
+        x,
+        c0,
+    )
+}
