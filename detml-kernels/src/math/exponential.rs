@@ -142,19 +142,25 @@ pub fn exp(ieee: &Ieee, x: f32) -> f32 {
 #[cube]
 #[inline(always)]
 pub fn exp2(ieee: &Ieee, x: f32) -> f32 {
-    nan_of(x, exp2_pair(ieee, x, 0.0f32))
-}
-
-/// `2^(x + x_lo)`, `x_lo` at most half a unit in the last place of `x`.
-#[cube]
-#[inline(always)]
-pub(super) fn exp2_pair(ieee: &Ieee, x: f32, x_lo: f32) -> f32 {
     let c = clamp(ieee, x, -151.0f32, 129.0f32);
     let t = ieee.add(c, ROUND);
     let r = ieee.sub(c, ieee.sub(t, ROUND));
     let q = poly5(ieee, r, EXP2_0, EXP2_1, EXP2_2, EXP2_3, EXP2_4);
-    let rest = ieee.fma(ieee.mul(r, r), q, ieee.mul(x_lo, LN2));
-    let p = ieee.fma(r, LN2, rest);
+    let p = ieee.fma(r, LN2, ieee.mul(ieee.mul(r, r), q));
+    let s = scale(prim::wrapping_sub(prim::bits(t), ROUND_254));
+    let y = ieee.mul(ieee.mul(ieee.add(p, 1.0f32), s.first), s.second);
+    nan_of(x, y)
+}
+
+/// `2^(x.hi + x.lo)`, `x.hi` at most 160 either way.
+#[cube]
+#[inline(always)]
+pub(super) fn exp2_pair(ieee: &Ieee, x: Pair) -> f32 {
+    let t = ieee.add(x.hi, ROUND);
+    let r = fast_two_sum(ieee, ieee.sub(x.hi, ieee.sub(t, ROUND)), x.lo);
+    let q = poly5(ieee, r.hi, EXP2_0, EXP2_1, EXP2_2, EXP2_3, EXP2_4);
+    let rest = ieee.fma(ieee.mul(r.hi, r.hi), q, ieee.mul(r.lo, LN2));
+    let p = ieee.fma(r.hi, LN2, rest);
     let s = scale(prim::wrapping_sub(prim::bits(t), ROUND_254));
     ieee.mul(ieee.mul(ieee.add(p, 1.0f32), s.first), s.second)
 }

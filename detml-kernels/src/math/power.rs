@@ -1,6 +1,10 @@
 //! Powers.
 
-use super::{exponential::exp2_pair, logarithm::ln_series, parts::*};
+use super::{
+    exponential::{clamp, exp2_pair},
+    logarithm::ln_series,
+    parts::*,
+};
 use crate::{ieee::Ieee, prim};
 use cubecl::prelude::*;
 
@@ -25,10 +29,16 @@ fn magnitude(ieee: &Ieee, a: f32, y: Pair) -> f32 {
     let log2 = fast_two_sum(ieee, sum.hi, ieee.add(sum.lo, scaled_lo));
     let product = two_product(ieee, y.hi, log2.hi);
     let lo = ieee.fma(y.lo, log2.hi, ieee.fma(y.hi, log2.lo, product.lo));
-    // Beyond, the result is 0 or infinity, and lo may be a NaN.
+    // Beyond 160 the result is 0 or infinity, and lo may be a NaN.
     let far = ieee.lt(160.0f32, ieee.abs(product.hi));
-    let z = fast_two_sum(ieee, product.hi, prim::select(far, 0.0f32, lo));
-    exp2_pair(ieee, z.hi, prim::select(far, 0.0f32, z.lo))
+    let hi = clamp(ieee, product.hi, -160.0f32, 160.0f32);
+    exp2_pair(
+        ieee,
+        Pair {
+            hi,
+            lo: prim::select(far, 0.0f32, lo),
+        },
+    )
 }
 
 /// The power of a zero or infinite base: 0 or infinity.

@@ -33,6 +33,31 @@ const UNARY: &[(&str, Unary)] = unary![
     erfc,
     gelu,
     gelu_tanh,
+    sin,
+    cos,
+    tan,
+    atan,
+    asin,
+    acos,
+    lgamma,
+    digamma,
+];
+
+type Binary = fn(&Ieee, u32, u32) -> u32;
+
+const BINARY: &[(&str, Binary)] = &[
+    ("pow", |i, x, y| {
+        pow(i, f32::from_bits(x), f32::from_bits(y)).to_bits()
+    }),
+    ("powi", |i, x, y| {
+        powi(i, f32::from_bits(x), (y as i32) >> (y & 31)).to_bits()
+    }),
+    ("atan2", |i, x, y| {
+        atan2(i, f32::from_bits(x), f32::from_bits(y)).to_bits()
+    }),
+    ("hypot", |i, x, y| {
+        hypot(i, f32::from_bits(x), f32::from_bits(y)).to_bits()
+    }),
 ];
 
 /// Any bit pattern, and numbers around 1 where most functions do their work.
@@ -55,6 +80,43 @@ fn native_plain_and_emulated_agree() {
             assert_eq!(native, emulated, "{name}({x:e}) emulated");
         }
     });
+}
+
+#[test]
+fn native_plain_and_emulated_agree_on_two_arguments() {
+    let pairs: Vec<(u32, u32)> = {
+        let mut words = Words::new(2);
+        let all = inputs(3, 100_000);
+        all.iter()
+            .map(|x| {
+                let y = words.bits();
+                // Half of the second arguments make results that neither vanish nor overflow.
+                (
+                    *x,
+                    if y & 1 == 0 {
+                        y
+                    } else {
+                        words.near(0x4080_0000, 4)
+                    },
+                )
+            })
+            .collect()
+    };
+    for (name, f) in BINARY {
+        pairs.par_iter().for_each(|(x, y)| {
+            let native = f(&Ieee::FMA, *x, *y);
+            assert_eq!(
+                native,
+                f(&Ieee::PLAIN, *x, *y),
+                "{name}({x:08x}, {y:08x}) plain"
+            );
+            assert_eq!(
+                native,
+                f(&Ieee::EMULATED, *x, *y),
+                "{name}({x:08x}, {y:08x}) emulated"
+            );
+        });
+    }
 }
 
 #[test]
@@ -387,4 +449,173 @@ fn special_values_of_roots() {
     assert_eq!(hypot(-0.0, -0.0).to_bits(), 0);
     assert_eq!(hypot(-INF, NAN), INF);
     assert_eq!(hypot(NAN, 1.0).to_bits(), 0x7fc0_0000);
+}
+
+#[test]
+fn special_values_of_trigonometric_functions() {
+    for f in [sin, cos, tan] {
+        check(f, &[(INF, NAN), (-INF, NAN)]);
+    }
+    for f in [sin, tan, atan, asin] {
+        check(f, &[(0.0, 0.0), (-0.0, -0.0), (TINY, TINY), (-TINY, -TINY)]);
+    }
+    // Huge arguments, and the binary32 that comes closest to a multiple of pi/2.
+    check(
+        sin,
+        &[(3.402_823_5e38, -0.521_876_523), (1e22, -0.734_081_535)],
+    );
+    check(cos, &[(-0.0, 1.0), (3.402_823_5e38, 0.853_021_04)]);
+    check(
+        atan,
+        &[(INF, 1.570_796_4), (-INF, -1.570_796_4), (1.0, 0.785_398_2)],
+    );
+    check(
+        asin,
+        &[
+            (1.0, 1.570_796_4),
+            (-1.0, -1.570_796_4),
+            (1.000_000_1, NAN),
+            (-INF, NAN),
+        ],
+    );
+    check(
+        acos,
+        &[
+            (1.0, 0.0),
+            (-1.0, 3.141_592_7),
+            (0.0, 1.570_796_4),
+            (-1.000_000_1, NAN),
+            (INF, NAN),
+        ],
+    );
+    let pi = 3.141_592_7;
+    for (y, x, want) in [
+        (0.0, 0.0, 0.0),
+        (-0.0, 0.0, -0.0),
+        (0.0, -0.0, pi),
+        (-0.0, -0.0, -pi),
+        (0.0, -TINY, pi),
+        (TINY, 0.0, 1.570_796_4),
+        (-1.0, -0.0, -1.570_796_4),
+        (INF, INF, 0.785_398_2),
+        (-INF, -INF, -2.356_194_5),
+        (1.0, -INF, pi),
+        (-1.0, INF, -0.0),
+        (INF, 3e38, 1.570_796_4),
+        (TINY, TINY, 0.785_398_2),
+        (3e38, -3e38, 2.356_194_5),
+        (TINY, 1e30, 0.0),
+        (NAN, 1.0, NAN),
+        (-1.0, NAN, NAN),
+    ] {
+        assert_eq!(
+            atan2(&Ieee::PLAIN, y, x).to_bits(),
+            f32::to_bits(want),
+            "atan2({y:e}, {x:e})"
+        );
+    }
+}
+
+#[test]
+fn special_values_of_powers() {
+    for (x, y, want) in [
+        (NAN, 0.0, 1.0),
+        (1.0, NAN, 1.0),
+        (NAN, 1.0, NAN),
+        (2.0, NAN, NAN),
+        (-1.0, INF, 1.0),
+        (-1.0, -INF, 1.0),
+        (-0.5, INF, 0.0),
+        (-2.0, INF, INF),
+        (-2.0, -INF, 0.0),
+        (0.5, -INF, INF),
+        (0.0, -INF, INF),
+        (-0.0, 3.0, -0.0),
+        (-0.0, 2.0, 0.0),
+        (-0.0, -3.0, -INF),
+        (-0.0, -2.5, INF),
+        (0.0, 0.5, 0.0),
+        (-INF, 3.0, -INF),
+        (-INF, -3.0, -0.0),
+        (-INF, 2.5, INF),
+        (INF, -1.0, 0.0),
+        (-2.0, 0.5, NAN),
+        (-2.0, 3.0, -8.0),
+        (-2.0, 16_777_216.0, INF),
+        (-1.0, 16_777_215.0, -1.0),
+        (-1.0, 8_388_607.5, NAN),
+        (-1.0, 1e30, 1.0),
+        (2.0, -149.0, TINY),
+        (2.0, -150.0, 0.0),
+        (2.0, 127.0, f32::from_bits(0x7f00_0000)),
+        (2.0, 128.0, INF),
+        (3.0, 4.0, 81.0),
+        (TINY, TINY, 1.0),
+        (3e38, 3e38, INF),
+        (3e38, -3e38, 0.0),
+    ] {
+        assert_eq!(
+            pow(&Ieee::PLAIN, x, y).to_bits(),
+            f32::to_bits(want),
+            "pow({x:e}, {y:e})"
+        );
+    }
+    for (x, n, want) in [
+        (NAN, 0, 1.0),
+        (NAN, 1, NAN),
+        (-0.0, i32::MAX, -0.0),
+        (-0.0, i32::MIN, INF),
+        (0.0, -1, INF),
+        (-0.0, -1, -INF),
+        (-INF, 3, -INF),
+        (-INF, -2, 0.0),
+        (-3.0, 3, -27.0),
+        (-1.0, i32::MAX, -1.0),
+        (BELOW_ONE, 1 << 30, 1.603_807_83e-28),
+        (2.0, -149, TINY),
+        (7.0, 1, 7.0),
+    ] {
+        assert_eq!(
+            powi(&Ieee::PLAIN, x, n).to_bits(),
+            f32::to_bits(want),
+            "powi({x:e}, {n})"
+        );
+    }
+}
+
+#[test]
+fn special_values_of_gamma_functions() {
+    check(
+        lgamma,
+        &[
+            (-INF, INF),
+            (-1e10, INF),
+            (-8_388_609.0, INF),
+            (-3.0, INF),
+            (-0.0, INF),
+            (0.0, INF),
+            (TINY, 103.278_93),
+            (-TINY, 103.278_93),
+            (1.0, 0.0),
+            (2.0, 0.0),
+            (3.0, 0.693_147_2),
+            (4.1e36, INF),
+            (INF, INF),
+        ],
+    );
+    check(
+        digamma,
+        &[
+            (-INF, NAN),
+            (-1e10, NAN),
+            (-1.0, NAN),
+            (-0.0, INF),
+            (0.0, -INF),
+            (TINY, -INF),
+            (-TINY, INF),
+            (1e-38, -1.000_000_06e38),
+            (1.0, -0.577_215_7),
+            (INF, INF),
+        ],
+    );
 }
