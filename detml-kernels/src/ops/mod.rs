@@ -2,6 +2,10 @@
 //! side by side.
 
 pub mod elementwise;
+pub(crate) mod order;
+pub mod scan;
+pub mod sort;
+pub(crate) mod tile;
 
 use crate::device::{Arg, Buffer, Device, Element, Kernel};
 use crate::ieee::FloatProfile;
@@ -11,10 +15,14 @@ use detml_core::{Error, Result};
 ///
 /// The lint over their intermediate representation and the checks of emitted code walk it.
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
-    [elementwise::kernels(profile)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        elementwise::kernels(profile),
+        scan::kernels(profile),
+        sort::kernels(profile),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// A buffer of whatever element type, as words.

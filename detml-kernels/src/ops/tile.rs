@@ -1,0 +1,87 @@
+//! What operations over tiles of a long row share.
+
+use cubecl::prelude::*;
+use detml_core::{Error, Result};
+
+/// The longest row that operations with 32-bit positions take: a kernel's last tile may reach a
+/// little beyond the end without wrapping.
+const MAX_LEN: usize = 1 << 31;
+
+/// Refuses rows whose positions don't fit 32 bits, on every device alike.
+pub(crate) fn check_len(op: &str, len: usize) -> Result<()> {
+    if len <= MAX_LEN {
+        Ok(())
+    } else {
+        Err(Error::shape(
+            op,
+            format_args!("at most {MAX_LEN} elements"),
+            len,
+        ))
+    }
+}
+
+/// Refuses matrices whose shape isn't that of their elements.
+pub(crate) fn check_matrix(op: &str, len: usize, rows: usize, cols: usize) -> Result<()> {
+    if rows.checked_mul(cols) == Some(len) {
+        check_len(op, len)
+    } else {
+        Err(Error::shape(
+            op,
+            format_args!("{rows} x {cols} elements"),
+            len,
+        ))
+    }
+}
+
+/// A grid of at least `cubes` cubes (to be told from the excess by `CUBE_POS`), no side above
+/// 65,535.
+pub(crate) fn grid(cubes: usize) -> (u32, u32, u32) {
+    let y = cubes.div_ceil(65_535).max(1);
+    (cubes.div_ceil(y) as u32, y as u32, 1)
+}
+
+/// Slices of the given lengths, in order, of a row at least as long as all of them.
+pub(crate) fn split<T>(
+    mut row: &mut [T],
+    lengths: impl IntoIterator<Item = usize>,
+) -> Vec<&mut [T]> {
+    lengths
+        .into_iter()
+        .map(|length| {
+            let (head, tail) = std::mem::take(&mut row).split_at_mut(length);
+            row = tail;
+            head
+        })
+        .collect()
+}
+
+/// Sum modulo 2^32 of `value` over the units before this one, and over all units of the cube.
+///
+/// `scratch` holds twice the units, a power of two. It may be used again at once.
+#[cube]
+pub(crate) fn cube_scan(
+    value: u32,
+    scratch: &mut SharedMemory<u32>,
+    #[comptime] units: u32,
+) -> (u32, u32) {
+    let unit = UNIT_POS as usize;
+    let units = comptime!(units as usize);
+    let mut sum = value;
+    // The two halves take turns.
+    let mut half = 0usize;
+    let mut distance = 1usize;
+    scratch[unit] = value;
+    sync_cube();
+    for _ in 0..comptime!(units.ilog2()) {
+        if unit >= distance {
+            sum += scratch[half + unit - distance];
+        }
+        half = units - half;
+        scratch[half + unit] = sum;
+        sync_cube();
+        distance *= 2usize;
+    }
+    let total = scratch[half + units - 1];
+    sync_cube();
+    (sum - value, total)
+}
