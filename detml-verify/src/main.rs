@@ -1,11 +1,17 @@
 //! The `detml` command.
 
+mod cli;
+
 use clap::{Parser, Subcommand};
-use detml_core::Error;
+use detml_core::{Error, Result};
+use detml_verify::judge::Verdict;
 use std::process::ExitCode;
 
+/// Doctor and verifier of detml.
+///
+/// Exit codes: 0 verified, 1 mismatch, 2 usage, 3 refused, 4 cannot run, 5 no reference.
 #[derive(Parser)]
-#[command(name = "detml", version, about = "Doctor and verifier of detml")]
+#[command(name = "detml", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -13,98 +19,32 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Say what this machine has: CPU levels, devices, and how each computes.
+    Doctor(cli::doctor::Args),
+    /// Run every lane on every column of this machine and compare with the reference.
+    Verify(cli::verify::Args),
+    /// Run lanes on one column and write what it computed to a file.
+    Witness(cli::witness::Args),
     /// Prove that no compiler can change what a kernel computes.
     #[cfg(feature = "codegen")]
-    Codegen(codegen::Args),
-}
-
-/// What a command ends with, as the exit code says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Verified = 0,
-    Mismatch = 1,
-    CannotRun = 4,
+    Codegen(cli::codegen::Args),
 }
 
 fn main() -> ExitCode {
-    let result: Result<Outcome, Error> = match Cli::parse().command {
+    let result: Result<Verdict> = match Cli::parse().command {
+        Command::Doctor(args) => cli::doctor::run(&args),
+        Command::Verify(args) => cli::verify::run(&args),
+        Command::Witness(args) => cli::witness::run(&args),
         #[cfg(feature = "codegen")]
-        Command::Codegen(args) => codegen::run(&args),
+        Command::Codegen(args) => cli::codegen::run(&args),
     };
-    ExitCode::from(match result {
-        Ok(outcome) => outcome as u8,
-        Err(error) => {
-            eprintln!("detml: {error}");
-            Outcome::CannotRun as u8
+    let verdict = result.unwrap_or_else(|error| {
+        eprintln!("detml: {error}");
+        match error {
+            Error::InvalidParameter { .. } => Verdict::Usage,
+            Error::DeviceRefused { .. } => Verdict::Refused,
+            _ => Verdict::CannotRun,
         }
-    })
-}
-
-#[cfg(feature = "codegen")]
-mod codegen {
-    use super::Outcome;
-    use detml_core::Result;
-    use detml_verify::codegen::{Findings, Nvrtc, Tools, prove_cuda, prove_representation};
-    use std::path::PathBuf;
-    use std::time::Instant;
-
-    #[derive(clap::Args)]
-    pub(super) struct Args {
-        /// Write the text of every kernel for every target into this folder.
-        #[arg(long, value_name = "DIR")]
-        out: Option<PathBuf>,
-        /// The folder of libnvrtc.so: compile every kernel with and without contraction.
-        #[arg(long, value_name = "DIR")]
-        nvrtc: Option<PathBuf>,
-        /// nvdisasm, to compare machine code too.
-        #[arg(long, value_name = "FILE", requires = "nvrtc")]
-        nvdisasm: Option<PathBuf>,
-        /// Architectures to compile for: virtual (PTX only) or real.
-        #[arg(long, value_delimiter = ',', default_value = "compute_80,sm_90a")]
-        arch: Vec<String>,
-    }
-
-    pub(super) fn run(args: &Args) -> Result<Outcome> {
-        let mut proved = true;
-        if let Some(folder) = &args.out {
-            let files = detml_verify::codegen::write_texts(folder)?;
-            println!("{files} texts in {}", folder.display());
-        }
-        proved &= report("representation", &prove_representation());
-        if let Some(folder) = &args.nvrtc {
-            let tools = Tools {
-                nvrtc: folder.clone(),
-                nvdisasm: args.nvdisasm.clone(),
-                architectures: args.arch.clone(),
-            };
-            println!("NVRTC {}", Nvrtc::open(folder)?.version()?);
-            let start = Instant::now();
-            let findings = prove_cuda(&tools)?;
-            proved &= report("CUDA code", &findings);
-            println!(
-                "{} compilations with and without contraction, {} fused operations in each, {:.1} s",
-                findings.compilations,
-                findings.fused,
-                start.elapsed().as_secs_f64()
-            );
-        }
-        Ok(if proved {
-            Outcome::Verified
-        } else {
-            Outcome::Mismatch
-        })
-    }
-
-    fn report(what: &str, findings: &Findings) -> bool {
-        for failure in &findings.failures {
-            println!("FAILED {what}: {failure}");
-        }
-        let proved = findings.failures.is_empty();
-        println!(
-            "{what}: {} kernels, {}",
-            findings.kernels,
-            if proved { "proved" } else { "NOT proved" }
-        );
-        proved
-    }
+    });
+    ExitCode::from(verdict as u8)
 }
