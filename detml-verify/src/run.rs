@@ -187,7 +187,7 @@ pub fn witness(
 
 fn line(device: &Device, lane: &Lane, fixture: &Fixture) -> Line {
     let (name, on) = (lane.name.clone(), fixture.name.to_owned());
-    if let Some(reason) = lane.refuses(fixture) {
+    if let Some(reason) = lane.refuses(device, fixture) {
         return Line::NotApplicable {
             lane: name,
             fixture: on,

@@ -67,6 +67,15 @@ impl Gpu {
             }
             let id = cudarc::driver::result::device::get(index as i32).map_err(error)?;
             let name = cudarc::driver::result::device::get_name(id).map_err(error)?;
+            use cudarc::driver::sys::CUdevice_attribute::{
+                CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+                CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+            };
+            // SAFETY: `id` is a device that the driver has just named.
+            let capability = |part| unsafe {
+                cudarc::driver::result::device::get_attribute(id, part).map_err(error)
+            };
+            let name = format!("{name} (sm_{}{})", capability(MAJOR)?, capability(MINOR)?);
             Ok::<_, String>((count, name))
         })?
         .map_err(unavailable)?;

@@ -1,6 +1,8 @@
 //! Lanes: configurations of operations and estimators whose results are hashed.
 
 mod elementwise;
+mod host;
+mod order;
 
 use crate::fixtures::Fixture;
 use detml_core::{BitHash, BitHasher, HashScalar, Result};
@@ -18,6 +20,8 @@ pub struct Lane {
     pub name: String,
     /// Whether it is part of the quick choice.
     pub quick: bool,
+    /// Whether the host computes it whatever the backend: no other column can witness it.
+    pub host: bool,
     takes: Takes,
     run: Box<Run>,
 }
@@ -30,6 +34,7 @@ impl Lane {
         Self {
             name: name.into(),
             quick: true,
+            host: false,
             takes: |_| Ok(()),
             run: Box::new(run),
         }
@@ -45,6 +50,11 @@ impl Lane {
         })
     }
 
+    fn on_host(mut self) -> Self {
+        self.host = true;
+        self
+    }
+
     fn slow(mut self) -> Self {
         self.quick = false;
         self
@@ -55,8 +65,11 @@ impl Lane {
         self
     }
 
-    /// Why the lane does not take a fixture, if so.
-    pub fn refuses(&self, fixture: &Fixture) -> Option<&'static str> {
+    /// Why the lane does not run on a fixture and device, if so.
+    pub fn refuses(&self, device: &Device, fixture: &Fixture) -> Option<&'static str> {
+        if self.host && !device.is_cpu() {
+            return Some("computed on the host");
+        }
         (self.takes)(fixture).err()
     }
 
@@ -73,6 +86,8 @@ impl Lane {
 pub fn lanes() -> Vec<Lane> {
     let mut all = Vec::new();
     all.extend(elementwise::lanes());
+    all.extend(order::lanes());
+    all.extend(host::lanes());
     all
 }
 
