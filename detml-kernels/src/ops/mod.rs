@@ -2,6 +2,7 @@
 //! side by side.
 
 pub mod elementwise;
+pub mod gemm;
 pub(crate) mod order;
 pub mod scan;
 pub mod sort;
