@@ -12,6 +12,7 @@ pub mod column;
 pub mod fixtures;
 pub mod judge;
 pub mod lanes;
+pub mod math;
 pub mod run;
 pub mod table;
 pub mod witness;

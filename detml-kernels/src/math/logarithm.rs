@@ -169,15 +169,18 @@ pub fn log2(ieee: &Ieee, x: f32) -> f32 {
 #[inline(always)]
 pub fn log10(ieee: &Ieee, x: f32) -> f32 {
     let x2 = split(ieee, x);
-    let q = poly10(
-        ieee, x2.f, LOG10_0, LOG10_1, LOG10_2, LOG10_3, LOG10_4, LOG10_5, LOG10_6, LOG10_7,
-        LOG10_8, LOG10_9,
+    // LOG10 = LOG10_0 + f q, so that only the lesser part has the error of a rounded square.
+    let q = poly9(
+        ieee, x2.f, LOG10_1, LOG10_2, LOG10_3, LOG10_4, LOG10_5, LOG10_6, LOG10_7, LOG10_8, LOG10_9,
     );
+    let square = two_product(ieee, x2.f, x2.f);
     let product = two_product(ieee, x2.f, INV_LN10);
     let rest = ieee.fma(x2.f, INV_LN10_REST, product.lo);
     let rest = ieee.fma(x2.k, LG2_16_REST, rest);
     let sum = fast_two_sum(ieee, ieee.mul(x2.k, LG2_16), product.hi);
-    let tail = ieee.fma(ieee.mul(x2.f, x2.f), q, ieee.add(rest, sum.lo));
+    let rest = ieee.fma(square.lo, LOG10_0, ieee.add(rest, sum.lo));
+    let rest = ieee.fma(ieee.mul(x2.f, square.hi), q, rest);
+    let tail = ieee.fma(square.hi, LOG10_0, rest);
     log_special(x, ieee.add(sum.hi, tail))
 }
 
