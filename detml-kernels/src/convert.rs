@@ -52,9 +52,17 @@ pub fn f16_to_f32(x: u32) -> f32 {
     let exponent = (x >> 10u32) & 31u32;
     let fraction = x & 0x3ffu32;
     let normal = ((exponent + 112u32) << 23u32) | (fraction << 13u32);
-    // The leading bit of a subnormal fraction becomes the hidden one.
-    let n = prim::leading_zeros(fraction) - 21u32;
-    let subnormal = ((113u32 - n) << 23u32) | (((fraction << n) & 0x3ffu32) << 13u32);
+    // The leading bit of a subnormal fraction goes up to the place of the hidden one, by halving
+    // steps: CPUs count the zeros of one word at a time only.
+    let n8 = prim::select_u32(fraction < 0x004u32, 8u32, 0u32);
+    let f = fraction << n8;
+    let n4 = prim::select_u32(f < 0x040u32, 4u32, 0u32);
+    let f = f << n4;
+    let n2 = prim::select_u32(f < 0x100u32, 2u32, 0u32);
+    let f = f << n2;
+    let n1 = prim::select_u32(f < 0x200u32, 2u32, 1u32);
+    let f = f << n1;
+    let subnormal = ((113u32 - (n8 + n4 + n2 + n1)) << 23u32) | ((f & 0x3ffu32) << 13u32);
     let subnormal = prim::select_u32(fraction == 0u32, 0u32, subnormal);
     let r = prim::select_u32(exponent == 0u32, subnormal, normal);
     let special = prim::select_u32(fraction == 0u32, sign | INFINITY, NAN);
@@ -70,24 +78,19 @@ pub fn f32_to_f16(x: f32) -> u32 {
     let magnitude = b & MAGNITUDE;
     let exponent = magnitude >> 23u32;
     // From 2^-14: the exponent field loses 112, the fraction 13 bits; a carry may reach infinity.
-    let m = prim::select_u32(
-        exponent < 113u32,
-        0u32,
+    // Below: the significand in units of 2^-24, 14 or more bits given up; what is below half a
+    // unit gives 0.
+    let small = exponent < 113u32;
+    let s = prim::select_u32(
+        small,
+        (magnitude & FRACTION) | HIDDEN,
         prim::wrapping_sub(magnitude, 112u32 << 23u32),
     );
-    let normal = (m + 0xfffu32 + ((m >> 13u32) & 1u32)) >> 13u32;
-    let normal = prim::select_u32(normal > 0x7c00u32, 0x7c00u32, normal);
-    // Below: units of 2^-24, 14 or more bits given up. What is below half a unit gives 0.
-    let s = (magnitude & FRACTION) | HIDDEN;
-    let shift = prim::select_u32(
-        exponent > 112u32,
-        14u32,
-        prim::wrapping_sub(126u32, exponent),
-    );
+    let shift = prim::select_u32(small, prim::wrapping_sub(126u32, exponent), 13u32);
     let shift = prim::select_u32(shift > 31u32, 31u32, shift);
-    let half = (1u32 << (shift - 1u32)) - 1u32;
-    let subnormal = (s + half + ((s >> shift) & 1u32)) >> shift;
-    let r = prim::select_u32(exponent < 113u32, subnormal, normal) | ((b & SIGN) >> 16u32);
+    let tie = (1u32 << (shift - 1u32)) - 1u32;
+    let r = prim::wrapping_add(s, tie + ((s >> shift) & 1u32)) >> shift;
+    let r = prim::select_u32(r > 0x7c00u32, 0x7c00u32, r) | ((b & SIGN) >> 16u32);
     prim::select_u32(magnitude > INFINITY, 0x7e00u32, r)
 }
 
@@ -188,7 +191,12 @@ macro_rules! slices {
                 type Output = Vec<$to>;
                 #[inline(always)]
                 fn run(self, _: Ieee) -> Vec<$to> {
-                    self.0.iter().map(|&$x| $body).collect()
+                    // A plain loop: a collect may end up outside, without the level's instructions.
+                    let mut out = vec![<$to>::default(); self.0.len()];
+                    for (out, &$x) in out.iter_mut().zip(self.0) {
+                        *out = $body;
+                    }
+                    out
                 }
             }
             Ok(Simd::current()?.dispatch(Each(x)))
@@ -245,14 +253,18 @@ impl Int8 {
             type Output = Int8;
             #[inline(always)]
             fn run(self, m: Ieee) -> Int8 {
-                let finite = |x: f32| if m.is_finite(x) { m.abs(x) } else { 0.0 };
-                let largest = self.0.iter().fold(0.0, |a, &x| m.max(a, finite(x)));
-                let exponent = int8_exponent(&m, largest);
-                let code = |&x: &f32| f32_to_int8(&m, x, exponent) as i8;
-                Int8 {
-                    exponent,
-                    codes: self.0.iter().map(code).collect(),
+                // Magnitudes order as their bits.
+                let mut largest = 0;
+                for x in self.0 {
+                    let magnitude = prim::bits(*x) & MAGNITUDE;
+                    largest = largest.max(if magnitude < INFINITY { magnitude } else { 0 });
                 }
+                let exponent = int8_exponent(&m, prim::from_bits(largest));
+                let mut codes = vec![0; self.0.len()];
+                for (code, &x) in codes.iter_mut().zip(self.0) {
+                    *code = f32_to_int8(&m, x, exponent) as i8;
+                }
+                Int8 { exponent, codes }
             }
         }
         Ok(Simd::current()?.dispatch(Encode(x)))
@@ -268,8 +280,12 @@ impl Int8 {
             type Output = Vec<f32>;
             #[inline(always)]
             fn run(self, m: Ieee) -> Vec<f32> {
-                let number = |&q: &i8| int8_to_f32(&m, i32::from(q), self.0.exponent);
-                self.0.codes.iter().map(number).collect()
+                let exponent = self.0.exponent;
+                let mut out = vec![0.0; self.0.codes.len()];
+                for (out, &q) in out.iter_mut().zip(&self.0.codes) {
+                    *out = int8_to_f32(&m, i32::from(q), exponent);
+                }
+                out
             }
         }
         Ok(Simd::current()?.dispatch(Decode(self)))

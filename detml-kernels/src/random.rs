@@ -297,11 +297,11 @@ macro_rules! rows {
                     // Whole blocks, then the ends are cut off.
                     let skip = (first % 4) as usize;
                     let blocks = (skip + n).div_ceil(4) as u64;
-                    let mut out = Vec::with_capacity(4 * blocks as usize);
-                    for i in 0..blocks {
+                    let mut out = vec![<$to>::default(); 4 * blocks as usize];
+                    for (i, four) in (0..blocks).zip(out.chunks_exact_mut(4)) {
                         let i = (first / 4).wrapping_add(i);
                         let $b = draws.block(i as u32, (i >> 32) as u32, 0);
-                        out.extend_from_slice(&$body);
+                        four.copy_from_slice(&$body);
                     }
                     out.truncate(skip + n);
                     out.drain(..skip);
@@ -331,12 +331,22 @@ rows! {
     /// assert_eq!(random::uniform(draws, 990, 10)?, all[990..]);
     /// # Ok::<(), detml_core::Error>(())
     /// ```
-    uniform() -> f32, |m, b| [b.w0, b.w1, b.w2, b.w3].map(|w| uniform_of(&m, w))
+    uniform() -> f32, |m, b| [
+        uniform_of(&m, b.w0),
+        uniform_of(&m, b.w1),
+        uniform_of(&m, b.w2),
+        uniform_of(&m, b.w3),
+    ]
 }
 rows! {
     /// Elements `first..first + n` of the row of uniform numbers in `(0, 1]`, see
     /// [`Philox::uniform_positive`].
-    uniform_positive() -> f32, |m, b| [b.w0, b.w1, b.w2, b.w3].map(|w| uniform_positive_of(&m, w))
+    uniform_positive() -> f32, |m, b| [
+        uniform_positive_of(&m, b.w0),
+        uniform_positive_of(&m, b.w1),
+        uniform_positive_of(&m, b.w2),
+        uniform_positive_of(&m, b.w3),
+    ]
 }
 rows! {
     /// Elements `first..first + n` of the row of standard normal numbers, see
@@ -350,7 +360,12 @@ rows! {
 rows! {
     /// Elements `first..first + n` of the row of yes with probability `p`, see
     /// [`Philox::bernoulli`].
-    bernoulli(p: f32) -> bool, |m, b| [b.w0, b.w1, b.w2, b.w3].map(|w| bernoulli_of(&m, p, w))
+    bernoulli(p: f32) -> bool, |m, b| [
+        bernoulli_of(&m, p, b.w0),
+        bernoulli_of(&m, p, b.w1),
+        bernoulli_of(&m, p, b.w2),
+        bernoulli_of(&m, p, b.w3),
+    ]
 }
 
 #[cfg(test)]

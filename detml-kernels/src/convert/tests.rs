@@ -220,9 +220,12 @@ impl Loop for Convert<'_> {
     type Output = Vec<u32>;
     #[inline(always)]
     fn run(self, m: Ieee) -> Vec<u32> {
-        let x = self.0.iter();
-        x.flat_map(|&x| [convert(m, x, false), convert(m, x, true)])
-            .collect()
+        let mut out = vec![0; 2 * self.0.len()];
+        for (out, &x) in out.chunks_exact_mut(2).zip(self.0) {
+            out[0] = convert(m, x, false);
+            out[1] = convert(m, x, true);
+        }
+        out
     }
 }
 

@@ -22,6 +22,8 @@ pub enum Simd {
 ///
 /// `run` and everything it calls must be `#[inline(always)]`: only then is the loop compiled
 /// with the instructions of the level that runs it.
+/// So it is a plain `for` loop: the inside of a `collect`, `fold` or `map` over an array may be
+/// compiled apart, for the plain level, where each `fma` is a call.
 pub(crate) trait Loop {
     type Output;
     fn run(self, ieee: Ieee) -> Self::Output;

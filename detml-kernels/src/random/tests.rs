@@ -342,8 +342,11 @@ fn devices_draw_alike(device: &Device) {
             type Output = Vec<u32>;
             #[inline(always)]
             fn run(self, m: Ieee) -> Vec<u32> {
-                let index = (0..self.1).map(|i| (i.wrapping_add(0xffff_ff00), i & 3));
-                index.map(|(l, h)| draw(&m, self.0, l, h, self.2)).collect()
+                let mut out = vec![0; self.1 as usize];
+                for (out, i) in out.iter_mut().zip(0u32..) {
+                    *out = draw(&m, self.0, i.wrapping_add(0xffff_ff00), i & 3, self.2);
+                }
+                out
             }
         }
         let want = Draw(draws, n, kind).run(Ieee::EMULATED);

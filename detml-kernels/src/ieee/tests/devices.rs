@@ -114,9 +114,11 @@ impl Loop for Operation<'_> {
     type Output = Vec<u32>;
     #[inline(always)]
     fn run(self, m: Ieee) -> Vec<u32> {
-        let args = self.args.iter();
-        args.map(|&[a, b, c]| operation(m, self.which, a, b, c))
-            .collect()
+        let mut out = vec![0; self.args.len()];
+        for (out, &[a, b, c]) in out.iter_mut().zip(self.args) {
+            *out = operation(m, self.which, a, b, c);
+        }
+        out
     }
 }
 
