@@ -3,7 +3,8 @@
 //! What a device runs whose own float arithmetic is not IEEE-754's (`N15`). Every function
 //! takes and returns the bits of binary32 numbers, rounds to nearest, ties to even, keeps
 //! subnormals (`N1`) and returns the one NaN (`N11`). No shift reaches 32, since a device leaves
-//! such shifts undefined, and nothing branches on data.
+//! such shifts undefined, and nothing branches on data. The operations are not inlined natively:
+//! hosts never run them in a loop that matters, and inlined they would swamp their compiler.
 //!
 //! A finite non-zero number is unpacked to a *significand* with 24 bits, the highest one set,
 //! and the biased exponent of that bit, which for subnormals is below 1. Results are formed
@@ -119,7 +120,7 @@ pub(crate) fn pack_wide(sign: u32, exponent: i32, hi: u32, lo: u32) -> u32 {
 
 /// `a + b`.
 #[cube]
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn add(a: u32, b: u32) -> u32 {
     let ma = a & MAGNITUDE;
     let mb = b & MAGNITUDE;
@@ -153,14 +154,14 @@ pub(crate) fn add(a: u32, b: u32) -> u32 {
 
 /// `a - b`.
 #[cube]
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn sub(a: u32, b: u32) -> u32 {
     add(a, b ^ SIGN)
 }
 
 /// `a * b`.
 #[cube]
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn mul(a: u32, b: u32) -> u32 {
     let sign = (a ^ b) & SIGN;
     let ma = a & MAGNITUDE;
@@ -187,7 +188,7 @@ pub(crate) fn mul(a: u32, b: u32) -> u32 {
 
 /// `a * b + c`, rounded once.
 #[cube]
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn fma(a: u32, b: u32, c: u32) -> u32 {
     let sp = (a ^ b) & SIGN;
     let sc = c & SIGN;
@@ -260,7 +261,7 @@ pub(crate) fn fma(a: u32, b: u32, c: u32) -> u32 {
 
 /// `a / b`.
 #[cube]
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn div(a: u32, b: u32) -> u32 {
     let sign = (a ^ b) & SIGN;
     let ma = a & MAGNITUDE;
@@ -292,7 +293,7 @@ pub(crate) fn div(a: u32, b: u32) -> u32 {
 
 /// The square root; -0 for -0, NaN below.
 #[cube]
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn sqrt(x: u32) -> u32 {
     let p = parts(x);
     let t = prim::as_u32(p.exponent + 127i32);
@@ -371,14 +372,14 @@ fn from_magnitude(sign: u32, x: u32) -> u32 {
 
 /// The number nearest to `x`.
 #[cube]
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn from_u32(x: u32) -> u32 {
     from_magnitude(0u32, x)
 }
 
 /// The number nearest to `x`.
 #[cube]
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn from_i32(x: i32) -> u32 {
     let bits = prim::as_u32(x);
     let mask = prim::wrapping_sub(0u32, bits >> 31u32);
@@ -418,7 +419,7 @@ pub(crate) fn to_i32(x: u32) -> i32 {
 
 /// `x * 2^n`, rounded once.
 #[cube]
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn scale(x: u32, n: i32) -> u32 {
     let magnitude = x & MAGNITUDE;
     let p = parts(x);
