@@ -6,7 +6,7 @@ mod sabotage;
 #[cfg(feature = "codegen")]
 pub mod text;
 
-pub use sabotage::sabotages;
+pub use sabotage::{sabotages, sum_in_another_order};
 
 use crate::device::Kernel;
 use crate::ieee::{FloatProfile, Path};

@@ -2,10 +2,12 @@
 //! over kernels is first shown these.
 
 use super::lint::Rule;
-use crate::device::{Definition, Kernel};
+use crate::device::{Buffer, Definition, Kernel, args};
 use crate::ieee::{FloatProfile, Ieee};
+use crate::prim;
 use cubecl::ir::FastMath;
 use cubecl::prelude::*;
+use detml_core::Result;
 
 #[cube]
 fn bare_product(x: &Array<f32>, y: &Array<f32>, out: &mut Array<f32>) {
@@ -163,4 +165,41 @@ pub fn sabotages() -> Vec<(Rule, Kernel)> {
             }),
         ),
     ]
+}
+
+#[cube]
+fn ascending_sum(ieee: Ieee, x: &Array<f32>, out: &mut Array<f32>, n: u32) {
+    let mut sum = prim::from_bits(0u32);
+    for i in 0..n {
+        sum = ieee.add(sum, x[i as usize]);
+    }
+    out[0] = ieee.canonical(sum);
+}
+
+/// The sum of all elements, one after the other: the right numbers in another order than the
+/// contract's (`N5`), with the right arithmetic.
+///
+/// # Errors
+/// Those of the device.
+pub fn sum_in_another_order(x: &Buffer<f32>) -> Result<Buffer<f32>> {
+    let device = x.device();
+    if let Some(x) = x.host() {
+        let ieee = Ieee::PLAIN;
+        let sum = x.iter().fold(0.0, |sum, x| ieee.add(sum, *x));
+        return device.upload(&[ieee.canonical(sum)]);
+    }
+    let mut out = device.empty(1)?;
+    let kernel = Kernel::new(
+        "ascending_sum",
+        device.profile()?,
+        (),
+        CubeDim::new_1d(1),
+        |d| {
+            let ieee = d.ieee();
+            let (x, out, n) = (d.input::<f32>(), d.output::<f32>(), d.scalar::<u32>());
+            ascending_sum::expand(d.scope(), ieee, x, out, n);
+        },
+    );
+    device.launch(&kernel, (1, 1, 1), args![x, &mut out, x.len() as u32])?;
+    Ok(out)
 }

@@ -1,6 +1,7 @@
 //! Lanes: configurations of operations and estimators whose results are hashed.
 
 mod elementwise;
+mod gemm;
 mod host;
 mod order;
 
@@ -86,6 +87,7 @@ impl Lane {
 pub fn lanes() -> Vec<Lane> {
     let mut all = Vec::new();
     all.extend(elementwise::lanes());
+    all.extend(gemm::lanes());
     all.extend(order::lanes());
     all.extend(host::lanes());
     all
