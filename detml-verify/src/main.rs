@@ -25,6 +25,8 @@ enum Command {
     Verify(cli::verify::Args),
     /// Run lanes on one column and write what it computed to a file.
     Witness(cli::witness::Args),
+    /// Measure the elementary functions against exact values.
+    Math(cli::math::Args),
     /// Prove that no compiler can change what a kernel computes.
     #[cfg(feature = "codegen")]
     Codegen(cli::codegen::Args),
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => cli::doctor::run(&args),
         Command::Verify(args) => cli::verify::run(&args),
         Command::Witness(args) => cli::witness::run(&args),
+        Command::Math(args) => cli::math::run(&args),
         #[cfg(feature = "codegen")]
         Command::Codegen(args) => cli::codegen::run(&args),
     };

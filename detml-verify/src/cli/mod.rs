@@ -3,6 +3,7 @@
 #[cfg(feature = "codegen")]
 pub(crate) mod codegen;
 pub(crate) mod doctor;
+pub(crate) mod math;
 pub(crate) mod verify;
 pub(crate) mod witness;
 
