@@ -159,10 +159,12 @@ pub(super) fn exp2_pair(ieee: &Ieee, x: Pair) -> f32 {
     let t = ieee.add(x.hi, ROUND);
     let r = fast_two_sum(ieee, ieee.sub(x.hi, ieee.sub(t, ROUND)), x.lo);
     let q = poly5(ieee, r.hi, EXP2_0, EXP2_1, EXP2_2, EXP2_3, EXP2_4);
-    let rest = ieee.fma(ieee.mul(r.hi, r.hi), q, ieee.mul(r.lo, LN2));
-    let p = ieee.fma(r.hi, LN2, rest);
+    let linear = two_product(ieee, r.hi, LN2);
+    let one = fast_two_sum(ieee, 1.0f32, linear.hi);
+    let rest = ieee.fma(r.lo, LN2, ieee.add(linear.lo, one.lo));
+    let p = ieee.add(one.hi, ieee.fma(ieee.mul(r.hi, r.hi), q, rest));
     let s = scale(prim::wrapping_sub(prim::bits(t), ROUND_254));
-    ieee.mul(ieee.mul(ieee.add(p, 1.0f32), s.first), s.second)
+    ieee.mul(ieee.mul(p, s.first), s.second)
 }
 
 /// 10^x. At most 1 ulp.
