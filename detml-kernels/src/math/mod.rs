@@ -16,6 +16,7 @@
 mod error_function;
 mod exponential;
 mod gamma;
+pub mod host;
 mod hyperbolic;
 mod inverse_trigonometric;
 mod logarithm;
