@@ -3,10 +3,13 @@
 
 pub mod elementwise;
 pub mod gemm;
+pub mod histogram;
 pub(crate) mod order;
+pub mod runs;
 pub mod scan;
 pub mod sort;
 pub(crate) mod tile;
+pub mod topk;
 
 use crate::device::{Arg, Buffer, Device, Element, Kernel};
 use crate::ieee::FloatProfile;
@@ -18,8 +21,11 @@ use detml_core::{Error, Result};
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     [
         elementwise::kernels(profile),
+        histogram::kernels(profile),
+        runs::kernels(profile),
         scan::kernels(profile),
         sort::kernels(profile),
+        topk::kernels(profile),
     ]
     .into_iter()
     .flatten()

@@ -33,13 +33,6 @@ pub(crate) fn check_matrix(op: &str, len: usize, rows: usize, cols: usize) -> Re
     }
 }
 
-/// A grid of at least `cubes` cubes (to be told from the excess by `CUBE_POS`), no side above
-/// 65,535.
-pub(crate) fn grid(cubes: usize) -> (u32, u32, u32) {
-    let y = cubes.div_ceil(65_535).max(1);
-    (cubes.div_ceil(y) as u32, y as u32, 1)
-}
-
 /// Slices of the given lengths, in order, of a row at least as long as all of them.
 pub(crate) fn split<T>(
     mut row: &mut [T],

@@ -4,7 +4,7 @@
 use super::{Integer, Partition};
 use crate::device::{Buffer, Element, Kernel, args};
 use crate::ieee::FloatProfile;
-use crate::ops::tile::{cube_scan, grid};
+use crate::ops::{grid, tile::cube_scan};
 use cubecl::prelude::*;
 use detml_core::Result;
 
@@ -192,7 +192,7 @@ fn tile_sums<T: Element>(x: &Buffer<T>, flags: bool) -> Result<Buffer<T>> {
     let mut sums = device.empty::<T>(tiles)?;
     device.launch(
         &sums_kernel(device.profile()?, flags),
-        grid(tiles),
+        grid(x.len(), TILE)?,
         args![x, &mut sums, x.len() as u32],
     )?;
     Ok(sums)
@@ -225,7 +225,7 @@ pub(crate) fn scan<T: Integer>(x: &Buffer<T>, inclusive: bool) -> Result<(Buffer
             let (bases, total) = scan(&tile_sums(x, false)?, false)?;
             device.launch(
                 &tile_kernel(profile, write, Base::Scanned),
-                grid(tiles),
+                grid(x.len(), TILE)?,
                 args![x, &mut out, &bases, n],
             )?;
             Ok((out, total))
@@ -244,7 +244,7 @@ pub(crate) fn compact(flags: &Buffer<u32>) -> Result<Buffer<u32>> {
     if found != 0 {
         device.launch(
             &tile_kernel(device.profile()?, Write::Compact, Base::Scanned),
-            grid(flags.len().div_ceil(TILE)),
+            grid(flags.len(), TILE)?,
             args![flags, &mut out, &bases, flags.len() as u32],
         )?;
     }
@@ -261,7 +261,7 @@ pub(crate) fn partition(flags: &Buffer<u32>) -> Result<Partition> {
     let (bases, left) = scan(&tile_sums(flags, true)?, false)?;
     device.launch(
         &tile_kernel(device.profile()?, Write::Partition, Base::Scanned),
-        grid(flags.len().div_ceil(TILE)),
+        grid(flags.len(), TILE)?,
         args![flags, &mut indices, &bases, &left, flags.len() as u32],
     )?;
     Ok(Partition { indices, left })

@@ -17,9 +17,15 @@ use detml_core::Result;
 pub(crate) use gpu::kernels;
 
 mod sealed {
-    pub trait Sealed {}
-    impl Sealed for u32 {}
-    impl Sealed for i32 {}
+    pub trait Sealed {
+        const SIGNED: bool;
+    }
+    impl Sealed for u32 {
+        const SIGNED: bool = false;
+    }
+    impl Sealed for i32 {
+        const SIGNED: bool = true;
+    }
 }
 
 /// `u32` or `i32`.

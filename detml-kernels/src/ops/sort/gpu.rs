@@ -10,8 +10,7 @@ use super::{Key, Order};
 use crate::device::{Arg, Buffer, Device, Kernel, args};
 use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::order::{Kind, rank, stored};
-use crate::ops::scan;
-use crate::ops::tile::{cube_scan, grid};
+use crate::ops::{grid, scan, tile::cube_scan};
 use cubecl::prelude::*;
 use detml_core::Result;
 use std::collections::BTreeSet;
@@ -467,12 +466,12 @@ impl Plan {
             match (pass.source, values) {
                 (Source::Row, Some(values)) => device.launch(
                     &kernel,
-                    grid(cubes),
+                    grid(cubes, 1)?,
                     args![values, &mut counts, c, l, t, shift, w, flip],
                 )?,
                 _ => device.launch(
                     &kernel,
-                    grid(cubes),
+                    grid(cubes, 1)?,
                     args![keys, &mut counts, c, l, t, shift, w, flip],
                 )?,
             }
@@ -492,7 +491,7 @@ impl Plan {
             arguments.extend(keys_out.as_mut().map(Arg::from));
             arguments.extend(values_out.as_mut().map(Arg::from));
             arguments.extend([c, l, t, shift, w, flip].map(Arg::from));
-            device.launch(&scatter_kernel(profile, pass), grid(cubes), &arguments)?;
+            device.launch(&scatter_kernel(profile, pass), grid(cubes, 1)?, &arguments)?;
             moved = Sorted {
                 keys: keys_out,
                 values: values_out,

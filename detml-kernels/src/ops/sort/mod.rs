@@ -9,10 +9,11 @@
 mod cpu;
 mod gpu;
 #[cfg(test)]
-mod plain;
+pub(crate) mod plain;
 #[cfg(test)]
 mod tests;
 
+use super::same_device;
 use super::tile::{check_len, check_matrix};
 use crate::device::{Buffer, Element};
 use detml_core::{Error, Result};
@@ -129,8 +130,8 @@ fn words<K: Key>(keys: &mut [K]) -> &mut [u32] {
 /// The keys in order, and the values moved along with them.
 ///
 /// # Errors
-/// `Shape` if there are not as many values as keys, or more than 2^31; `Internal` if the two are
-/// on different devices; those of the device.
+/// `Shape` if there are not as many values as keys, or more than 2^31; `InvalidParameter` if the
+/// two are on different devices; those of the device.
 pub fn sort_by_key<K: Key>(
     keys: &Buffer<K>,
     values: &Buffer<u32>,
@@ -144,6 +145,7 @@ pub fn sort_by_key<K: Key>(
             values.len(),
         ));
     }
+    same_device(keys.device(), values.device())?;
     match (keys.host(), values.host()) {
         (Some(host), Some(values)) => {
             let (mut sorted, mut values) = (host.to_vec(), values.to_vec());
@@ -154,11 +156,6 @@ pub fn sort_by_key<K: Key>(
                 Buffer::from_host(device, values),
             ))
         }
-        (None, None) => gpu::sort_by_key(keys, values, K::KIND, order),
-        _ => Err(Error::internal(format!(
-            "sort_by_key: keys on {}, values on {}",
-            keys.device(),
-            values.device()
-        ))),
+        _ => gpu::sort_by_key(keys, values, K::KIND, order),
     }
 }
