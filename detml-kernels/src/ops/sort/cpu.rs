@@ -1,17 +1,21 @@
-//! Host sort: stable passes over 8-bit digits, chunks of the row in parallel.
+//! Host sort: long rows are first parted by their top digits, in parallel, until the parts fit
+//! the cache; there they are sorted by the digits left, lowest first. Every step is stable.
 
 use super::Order;
 use crate::ieee::Ieee;
 use crate::ops::order::{Kind, rank, stored};
+use crate::ops::tile::split;
 use rayon::prelude::*;
 use std::array::from_fn;
 use std::mem::{swap, take};
-use std::slice::IterMut;
+use std::slice::{IterMut, from_ref};
 
 /// Rows up to this length are sorted by comparisons.
-const FEW: usize = 512;
+const FEW: usize = 256;
 /// Rows from this length are worth several threads.
 const MANY: usize = 1 << 16;
+/// Bytes that a core keeps close.
+const CACHE: usize = 1 << 20;
 
 type Counts = [u32; 256];
 
@@ -49,12 +53,12 @@ fn pair(high: u32, low: u32) -> u64 {
 /// Sorts each row of `data`.
 pub(crate) fn sort(data: &mut [u32], cols: usize, kind: Kind, order: Order) {
     with_word!(kind, order, word => {
-        each_row(data, cols, |row, scratch: &mut Vec<u32>, threads| {
+        each_row(data, cols, |row, scratch: &mut Vec<u32>| {
             scratch.resize(row.len(), 0);
-            radix(row, scratch, word, threads);
+            radix(row, scratch, 3, true, word);
         });
     });
-    if kind == Kind::F32 {
+    if kind.is_float() {
         data.par_chunks_mut(MANY).for_each(|part| {
             for raw in part {
                 *raw = stored(Ieee::PLAIN, *raw, true);
@@ -66,146 +70,184 @@ pub(crate) fn sort(data: &mut [u32], cols: usize, kind: Kind, order: Order) {
 /// Replaces the keys of each row by the indices of the row, sorted.
 pub(crate) fn argsort(data: &mut [u32], cols: usize, kind: Kind, order: Order) {
     with_word!(kind, order, word => {
-        each_row(data, cols, |row, (pairs, scratch): &mut (Vec<u64>, Vec<u64>), threads| {
-            pairs.clear();
-            pairs.extend((0..).zip(row.iter()).map(|(i, raw)| pair(word(*raw), i)));
+        each_row(data, cols, |row, (pairs, scratch): &mut (Vec<u64>, Vec<u64>)| {
+            pairs.resize(row.len(), 0);
             scratch.resize(row.len(), 0);
-            radix(pairs, scratch, high, threads);
-            for (o, p) in row.iter_mut().zip(pairs.iter()) {
-                *o = *p as u32;
-            }
+            each_part(row, pairs, |at, raws, pairs| {
+                for ((i, raw), p) in (at as u32..).zip(raws).zip(pairs) {
+                    *p = pair(word(*raw), i);
+                }
+            });
+            radix(pairs, scratch, 3, true, high);
+            each_part(row, pairs, |_, indices, pairs| {
+                for (i, p) in indices.iter_mut().zip(pairs) {
+                    *i = *p as u32;
+                }
+            });
         });
     });
 }
 
 /// Sorts `keys` and moves `values` along.
 pub(crate) fn sort_by_key(keys: &mut [u32], values: &mut [u32], kind: Kind, order: Order) {
-    let mut pairs: Vec<u64> = keys
-        .iter()
-        .zip(values.iter())
-        .map(|(k, v)| pair(*k, *v))
-        .collect();
-    let mut scratch = vec![0; pairs.len()];
-    let threads = threads(pairs.len());
-    with_word!(kind, order, word => {
-        radix(&mut pairs, &mut scratch, |p| word(high(p)), threads);
+    let mut pairs = vec![0; keys.len()];
+    let mut scratch = vec![0; keys.len()];
+    each_part(keys, &mut pairs, |at, keys, pairs| {
+        for ((k, v), p) in keys.iter().zip(&values[at..]).zip(pairs) {
+            *p = pair(*k, *v);
+        }
     });
-    for ((k, v), p) in keys.iter_mut().zip(values).zip(pairs) {
-        *k = stored(Ieee::PLAIN, high(p), kind.is_float());
-        *v = p as u32;
-    }
+    with_word!(kind, order, word => {
+        radix(&mut pairs, &mut scratch, 3, true, |p| word(high(p)));
+    });
+    each_part(keys, &mut pairs, |_, keys, pairs| {
+        for (k, p) in keys.iter_mut().zip(pairs) {
+            *k = stored(Ieee::PLAIN, high(*p), kind.is_float());
+        }
+    });
+    each_part(values, &mut pairs, |_, values, pairs| {
+        for (v, p) in values.iter_mut().zip(pairs) {
+            *v = *p as u32;
+        }
+    });
 }
 
-fn threads(len: usize) -> usize {
-    if len < MANY {
-        1
-    } else {
-        rayon::current_num_threads()
-    }
-}
-
-/// Calls `work` with each row, memory of its own and the number of threads it may use: rows in
-/// parallel where there are enough of them, else parts of a row.
+/// Calls `work` with each row and memory of its own: short rows in parallel, long ones one by one.
 fn each_row<S: Default + Send>(
     data: &mut [u32],
     cols: usize,
-    work: impl Fn(&mut [u32], &mut S, usize) + Sync,
+    work: impl Fn(&mut [u32], &mut S) + Sync,
 ) {
     if cols == 0 {
         return;
     }
-    let threads = threads(cols);
-    if data.len() / cols >= 2 * threads {
+    if cols < MANY {
         data.par_chunks_mut(cols)
-            .for_each_init(S::default, |scratch, row| work(row, scratch, 1));
+            .for_each_init(S::default, |scratch, row| work(row, scratch));
     } else {
         let mut scratch = S::default();
         for row in data.chunks_mut(cols) {
-            work(row, &mut scratch, threads);
+            work(row, &mut scratch);
         }
     }
 }
 
-/// Sorts `data` by `word`, stably. `scratch` has the same length.
-fn radix<E: Copy + Send + Sync + Default>(
-    data: &mut [E],
-    scratch: &mut [E],
-    word: impl Fn(E) -> u32 + Copy + Send + Sync,
-    threads: usize,
+/// Calls `work` with parts of `a` and `b` and where they start, in parallel.
+fn each_part<A: Send, B: Send>(
+    a: &mut [A],
+    b: &mut [B],
+    work: impl Fn(usize, &mut [A], &mut [B]) + Sync,
 ) {
-    if data.len() <= FEW {
-        data.sort_by_key(|e| word(*e));
-        return;
+    a.par_chunks_mut(MANY)
+        .zip(b.par_chunks_mut(MANY))
+        .enumerate()
+        .for_each(|(part, (a, b))| work(part * MANY, a, b));
+}
+
+/// Sorts `from` stably by the digits up to `top` of `word`, whose higher digits are all equal. The
+/// result is in `from` if it is to `stay`, else in `to`, which is as long.
+fn radix<E: Copy + Send + Sync>(
+    from: &mut [E],
+    to: &mut [E],
+    top: usize,
+    stay: bool,
+    word: impl Fn(E) -> u32 + Copy + Send + Sync,
+) {
+    if from.len() <= FEW {
+        from.sort_by_key(|e| word(*e));
+        return moved(from, to, false, stay);
     }
-    let chunk = data.len().div_ceil(threads.max(1));
-    let chunks = |f: &(dyn Fn(&[E]) -> [Counts; 4] + Sync), data: &[E]| -> Vec<[Counts; 4]> {
-        if chunk >= data.len() {
-            vec![f(data)]
-        } else {
-            data.par_chunks(chunk).map(f).collect()
-        }
+    if size_of_val(from) <= CACHE {
+        let is_moved = lowest_first(from, to, top, word);
+        return moved(from, to, is_moved, stay);
+    }
+    let digit = move |e: E| (word(e) >> (8 * top)) as usize & 255;
+    let threads = if from.len() < MANY {
+        1
+    } else {
+        rayon::current_num_threads()
     };
-    let mut counts = chunks(
-        &|part| {
-            let mut counts = [[0u32; 256]; 4];
+    let chunk = from.len().div_ceil(threads);
+    let counts: Vec<Counts> = from
+        .par_chunks(chunk)
+        .map(|part| {
+            let mut counts = [0; 256];
             for e in part {
-                let w = word(*e);
-                for (d, counts) in counts.iter_mut().enumerate() {
-                    counts[(w >> (8 * d)) as usize & 255] += 1;
-                }
+                counts[digit(*e)] += 1;
             }
             counts
-        },
-        data,
-    );
-    let totals: [Counts; 4] =
-        from_fn(|d| from_fn(|b| counts.iter().map(|chunk| chunk[d][b]).sum()));
-    let (mut from, mut to) = (data, scratch);
-    let mut passes = 0;
-    for d in 0..4 {
-        let digit = move |e: E| (word(e) >> (8 * d)) as usize & 255;
-        // A digit that all keys share moves nothing.
-        if totals[d].iter().any(|c| *c as usize == from.len()) {
-            continue;
+        })
+        .collect();
+    let totals: [usize; 256] = from_fn(|b| counts.iter().map(|c| c[b] as usize).sum());
+    match (totals.contains(&from.len()), top) {
+        (true, 0) => moved(from, to, false, stay),
+        // A digit that all share moves nothing.
+        (true, _) => radix(from, to, top - 1, stay, word),
+        (false, 0) => {
+            pass(from, to, chunk, &counts, digit);
+            moved(from, to, true, stay);
         }
-        if passes > 0 && counts.len() > 1 {
-            // The chunks hold other keys than when they were counted.
-            counts = chunks(
-                &|part| {
-                    let mut counts = [[0u32; 256]; 4];
-                    for e in part {
-                        counts[d][digit(*e)] += 1;
-                    }
-                    counts
-                },
-                from,
-            );
+        (false, _) => {
+            pass(from, to, chunk, &counts, digit);
+            split(from, totals)
+                .into_par_iter()
+                .zip(split(to, totals))
+                .for_each(|(from, to)| radix(to, from, top - 1, !stay, word));
         }
-        pass(from, to, chunk, counts.iter().map(|c| &c[d]), digit);
-        swap(&mut from, &mut to);
-        passes += 1;
-    }
-    if passes % 2 == 1 {
-        to.copy_from_slice(from);
     }
 }
 
-/// Moves every element to the next free place of its digit; places of a digit are ordered by
-/// chunk.
-fn pass<'a, E: Copy + Send + Sync>(
+/// Puts a result that is in `to` if it `is_moved` where it belongs.
+fn moved<E: Copy>(from: &mut [E], to: &mut [E], is_moved: bool, stay: bool) {
+    match (is_moved, stay) {
+        (true, true) => from.copy_from_slice(to),
+        (false, false) => to.copy_from_slice(from),
+        _ => {}
+    }
+}
+
+/// Sorts by the digits up to `top`, the lowest first, and says whether the result is in `to`.
+fn lowest_first<'a, E: Copy + Send + Sync>(
+    mut from: &'a mut [E],
+    mut to: &'a mut [E],
+    top: usize,
+    word: impl Fn(E) -> u32 + Copy + Send + Sync,
+) -> bool {
+    let mut counts = [[0; 256]; 4];
+    for e in from.iter() {
+        let w = word(*e);
+        for (d, counts) in counts.iter_mut().enumerate().take(top + 1) {
+            counts[(w >> (8 * d)) as usize & 255] += 1;
+        }
+    }
+    let mut is_moved = false;
+    for (d, counts) in counts.iter().enumerate().take(top + 1) {
+        if counts.contains(&(from.len() as u32)) {
+            continue;
+        }
+        let digit = move |e: E| (word(e) >> (8 * d)) as usize & 255;
+        pass(from, to, from.len(), from_ref(counts), digit);
+        swap(&mut from, &mut to);
+        is_moved = !is_moved;
+    }
+    is_moved
+}
+
+/// Moves every element to the next free place of its digit, chunk by chunk of `chunk` elements,
+/// whose digits are counted in `counts`; the places of a digit are in the order of the chunks.
+fn pass<E: Copy + Send + Sync>(
     from: &[E],
     mut to: &mut [E],
     chunk: usize,
-    counts: impl Iterator<Item = &'a Counts>,
+    counts: &[Counts],
     digit: impl Fn(E) -> usize + Sync,
 ) {
-    let counts: Vec<&Counts> = counts.collect();
     let mut places: Vec<[IterMut<'_, E>; 256]> = counts
         .iter()
         .map(|_| from_fn(|_| IterMut::default()))
         .collect();
     for b in 0..256 {
-        for (places, counts) in places.iter_mut().zip(&counts) {
+        for (places, counts) in places.iter_mut().zip(counts) {
             let (head, tail) = take(&mut to).split_at_mut(counts[b] as usize);
             places[b] = head.iter_mut();
             to = tail;

@@ -201,6 +201,26 @@ fn wrong_orders_differ() {
     assert_ne!(wrong(&nan_first), right);
 }
 
+/// Rows beyond the cache, which the CPU parts by their top digits first.
+#[test]
+fn long_rows() {
+    let device = Device::cpu();
+    let n = 300_001;
+    for mask in [u32::MAX, 0, 0xff, 0x00ff_0000, 0x0300_0011] {
+        let keys: Vec<u32> = (0..n).map(|i| hash(9, i) & mask).collect();
+        sorts_equal_plain(&device, "masked", &keys);
+    }
+    // Nearly all in one part.
+    let keys: Vec<f32> = any_bits(10, n as usize)
+        .into_iter()
+        .map(|x| match x.to_bits() % 50 {
+            0 => x,
+            _ => f32::from_bits(x.to_bits() >> 8 | 0x3f00_0000),
+        })
+        .collect();
+    sorts_equal_plain(&device, "skewed", &keys);
+}
+
 /// The number of threads is not in the result.
 #[test]
 fn any_number_of_threads() {
