@@ -5,6 +5,7 @@ pub mod elementwise;
 pub mod gemm;
 pub mod histogram;
 pub(crate) mod order;
+pub mod reduce;
 pub mod runs;
 pub mod scan;
 pub mod sort;
@@ -22,6 +23,7 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     [
         elementwise::kernels(profile),
         histogram::kernels(profile),
+        reduce::kernels(profile),
         runs::kernels(profile),
         scan::kernels(profile),
         sort::kernels(profile),

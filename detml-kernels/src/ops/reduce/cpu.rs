@@ -1,0 +1,410 @@
+//! Lanes are elements of arrays, so that they are folded by vector instructions; threads own
+//! segments. Lanes beyond the length stay at the start and are left out.
+
+use super::fold::{State, Traits};
+use super::{LANES, SEGMENT};
+use crate::device::{Loop, Simd};
+use crate::ieee::Ieee;
+use rayon::prelude::*;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Words that are worth a task of their own.
+const TASK: usize = 1 << 16;
+/// Columns that are folded together: their lanes stay in the first cache.
+const TILE: usize = 64;
+
+/// `f` for each chunk of `data`, by threads if there is work enough.
+fn for_chunks<T: Send>(
+    data: &mut [T],
+    chunk: usize,
+    threads: bool,
+    f: impl Fn(usize, &mut [T]) + Sync + Send,
+) {
+    if threads {
+        data.par_chunks_mut(chunk)
+            .enumerate()
+            .for_each(|(i, part)| f(i * chunk, part));
+    } else {
+        for (i, part) in data.chunks_mut(chunk).enumerate() {
+            f(i * chunk, part);
+        }
+    }
+}
+
+/// Element `i` of `shift`; none are given to folds that don't look at them.
+#[inline(always)]
+fn at(shift: &[u32], i: usize) -> u32 {
+    shift.get(i).copied().unwrap_or(0)
+}
+
+/// Folds each of the rows of `columns` words in `x`.
+pub(super) fn rows<F: Traits>(
+    simd: Simd,
+    x: &[u32],
+    columns: usize,
+    shift: &[u32],
+    ddof: u32,
+    out: &mut [u32],
+) {
+    let threads = x.len() > TASK;
+    if columns <= SEGMENT {
+        let chunk = (TASK / columns.max(1)).clamp(1, TASK);
+        for_chunks(out, chunk, threads, |first, out| {
+            simd.dispatch(Rows::<F> {
+                x: &x[first * columns..],
+                columns,
+                shift: shift.get(first..).unwrap_or(&[]),
+                ddof,
+                out,
+                _fold: PhantomData,
+            });
+        });
+        return;
+    }
+    let parts = columns.div_ceil(SEGMENT);
+    let mut states = vec![F::start(); out.len() * parts];
+    for_chunks(&mut states, TASK / SEGMENT, threads, |first, states| {
+        simd.dispatch(Parts::<F> {
+            x,
+            columns,
+            shift,
+            first,
+            states,
+            _fold: PhantomData,
+        });
+    });
+    simd.dispatch(Finish::<F> {
+        states: &mut states,
+        parts,
+        n: columns as u32,
+        ddof,
+        out,
+        _fold: PhantomData,
+    });
+}
+
+/// Rows of at most one segment.
+struct Rows<'a, F> {
+    x: &'a [u32],
+    columns: usize,
+    shift: &'a [u32],
+    ddof: u32,
+    out: &'a mut [u32],
+    _fold: PhantomData<F>,
+}
+
+impl<F: Traits> Loop for Rows<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self, ieee: Ieee) {
+        for (r, out) in self.out.iter_mut().enumerate() {
+            let row = &self.x[r * self.columns..][..self.columns];
+            let state = segment::<F>(&ieee, row, 0, at(self.shift, r));
+            *out = F::finish(&ieee, state, self.columns as u32, self.ddof);
+        }
+    }
+}
+
+/// Segments of longer rows, counted through all rows from `first` on.
+struct Parts<'a, F> {
+    x: &'a [u32],
+    columns: usize,
+    shift: &'a [u32],
+    first: usize,
+    states: &'a mut [State],
+    _fold: PhantomData<F>,
+}
+
+impl<F: Traits> Loop for Parts<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self, ieee: Ieee) {
+        let parts = self.columns.div_ceil(SEGMENT);
+        for (i, state) in self.states.iter_mut().enumerate() {
+            let (r, part) = ((self.first + i) / parts, (self.first + i) % parts);
+            let begin = part * SEGMENT;
+            let end = (begin + SEGMENT).min(self.columns);
+            let words = &self.x[r * self.columns..][begin..end];
+            *state = segment::<F>(&ieee, words, begin as u32, at(self.shift, r));
+        }
+    }
+}
+
+/// The last fold, over the states of a row's segments.
+struct Finish<'a, F> {
+    states: &'a mut [State],
+    parts: usize,
+    n: u32,
+    ddof: u32,
+    out: &'a mut [u32],
+    _fold: PhantomData<F>,
+}
+
+impl<F: Traits> Loop for Finish<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self, ieee: Ieee) {
+        for (states, out) in self.states.chunks_mut(self.parts).zip(self.out) {
+            *out = F::finish(&ieee, join_all::<F>(&ieee, states), self.n, self.ddof);
+        }
+    }
+}
+
+/// The states of segments folded as elements are. `states` is used up.
+#[inline(always)]
+fn join_all<F: Traits>(ieee: &Ieee, mut states: &mut [State]) -> State {
+    while states.len() > 1 {
+        let parts = states.len().div_ceil(SEGMENT);
+        for part in 0..parts {
+            let end = (part * SEGMENT + SEGMENT).min(states.len());
+            let (mut a, mut b) = starts::<F, LANES>();
+            for (i, t) in states[part * SEGMENT..end].iter().enumerate() {
+                let j = i % LANES;
+                let s = F::join(ieee, State { a: a[j], b: b[j] }, *t);
+                (a[j], b[j]) = (s.a, s.b);
+            }
+            states[part] = tree::<F>(ieee, &mut a, &mut b, 1);
+        }
+        states = &mut states[..parts];
+    }
+    states.first().copied().unwrap_or(F::start())
+}
+
+#[inline(always)]
+fn starts<F: Traits, const L: usize>() -> ([u32; L], [u32; L]) {
+    let start = F::start();
+    ([start.a; L], [start.b; L])
+}
+
+/// Folds at most [`SEGMENT`] words.
+#[inline(always)]
+fn segment<F: Traits>(ieee: &Ieee, x: &[u32], first: u32, shift: u32) -> State {
+    match x.len() {
+        0..=16 => lanes::<F, 16>(ieee, x, first, shift),
+        17..=64 => lanes::<F, 64>(ieee, x, first, shift),
+        _ => lanes::<F, LANES>(ieee, x, first, shift),
+    }
+}
+
+/// Folds words by `L` lanes: all there are, or as many as there are words.
+#[inline(always)]
+fn lanes<F: Traits, const L: usize>(ieee: &Ieee, x: &[u32], first: u32, shift: u32) -> State {
+    let (mut a, mut b) = starts::<F, L>();
+    let mut place = first;
+    for chunk in x.chunks(L) {
+        if let Ok(chunk) = <&[u32; L]>::try_from(chunk) {
+            steps::<F>(ieee, &mut a, &mut b, chunk, place, &[shift; L]);
+        } else {
+            steps::<F>(ieee, &mut a, &mut b, chunk, place, &[shift; L]);
+        }
+        place = place.wrapping_add(L as u32);
+    }
+    tree::<F>(ieee, &mut a, &mut b, 1)
+}
+
+/// A step of each lane; places count up from `place`.
+#[inline(always)]
+fn steps<F: Traits>(
+    ieee: &Ieee,
+    a: &mut [u32],
+    b: &mut [u32],
+    x: &[u32],
+    place: u32,
+    shift: &[u32],
+) {
+    let n = x.len();
+    let (a, b) = (&mut a[..n], &mut b[..if F::WIDE { n } else { 0 }]);
+    let shift = &shift[..if F::SHIFTED { n } else { 0 }];
+    for j in 0..n {
+        let s = State {
+            a: a[j],
+            b: if F::WIDE { b[j] } else { 0 },
+        };
+        let shift = if F::SHIFTED { shift[j] } else { 0 };
+        let s = F::step(ieee, s, x[j], place.wrapping_add(j as u32), shift);
+        a[j] = s.a;
+        if F::WIDE {
+            b[j] = s.b;
+        }
+    }
+}
+
+/// The upper half of the lanes joins the lower half until one is left, in each of `width` columns
+/// that lie side by side; the result is in the first lane.
+#[inline(always)]
+fn tree<F: Traits>(ieee: &Ieee, a: &mut [u32], b: &mut [u32], width: usize) -> State {
+    let mut half = a.len() / width / 2 * width;
+    while half > 0 {
+        let (a, a_upper) = a.split_at_mut(half);
+        let (b, b_upper) = b.split_at_mut(if F::WIDE { half } else { 0 });
+        let a_upper = &a_upper[..half];
+        let b_upper = &b_upper[..if F::WIDE { half } else { 0 }];
+        for j in 0..half {
+            let (s, t) = if F::WIDE {
+                let (b, b_upper) = (b[j], b_upper[j]);
+                (
+                    State { a: a[j], b },
+                    State {
+                        a: a_upper[j],
+                        b: b_upper,
+                    },
+                )
+            } else {
+                (
+                    State { a: a[j], b: 0 },
+                    State {
+                        a: a_upper[j],
+                        b: 0,
+                    },
+                )
+            };
+            let s = F::join(ieee, s, t);
+            a[j] = s.a;
+            if F::WIDE {
+                b[j] = s.b;
+            }
+        }
+        half = half / width / 2 * width;
+    }
+    State {
+        a: a[0],
+        b: if F::WIDE { b[0] } else { 0 },
+    }
+}
+
+/// Folds each of the `out.len()` columns of the rows `range` of `x`.
+pub(super) fn columns<F: Traits>(
+    simd: Simd,
+    x: &[u32],
+    range: Range<usize>,
+    shift: &[u32],
+    ddof: u32,
+    out: &mut [u32],
+) {
+    let columns = out.len();
+    let n = range.len();
+    let parts = n.div_ceil(SEGMENT).max(1);
+    let tiles = columns.div_ceil(TILE).max(1);
+    let width = columns.div_ceil(tiles).max(1);
+    let threads = n.saturating_mul(columns) > TASK;
+    let mut states = vec![F::start(); parts * columns];
+    // Rows of states are segments, and in them tiles are disjoint.
+    for_chunks(
+        &mut states,
+        columns.max(1),
+        threads && parts > 1,
+        |first, states| {
+            let begin = range.start + first / columns * SEGMENT;
+            let rows = begin..(begin + SEGMENT).min(range.end);
+            for_chunks(states, width, threads && tiles > 1, |column, states| {
+                simd.dispatch(Tile::<F> {
+                    x,
+                    columns,
+                    rows: rows.clone(),
+                    origin: range.start,
+                    column,
+                    shift,
+                    states,
+                    _fold: PhantomData,
+                });
+            });
+        },
+    );
+    simd.dispatch(FinishColumns::<F> {
+        states: &states,
+        n: n as u32,
+        ddof,
+        out,
+        _fold: PhantomData,
+    });
+}
+
+/// Some columns of at most one segment of rows.
+struct Tile<'a, F> {
+    x: &'a [u32],
+    columns: usize,
+    rows: Range<usize>,
+    /// The row whose place is 0.
+    origin: usize,
+    column: usize,
+    shift: &'a [u32],
+    states: &'a mut [State],
+    _fold: PhantomData<F>,
+}
+
+impl<F: Traits> Loop for Tile<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self, ieee: Ieee) {
+        let width = self.states.len();
+        let lanes = self.rows.len().next_power_of_two().min(LANES);
+        let start = F::start();
+        let mut a = vec![start.a; lanes * width];
+        let mut b = vec![start.b; if F::WIDE { lanes * width } else { 0 }];
+        let shift = if F::SHIFTED {
+            &self.shift[self.column..self.column + width]
+        } else {
+            &[]
+        };
+        if width == self.columns && !F::PLACED {
+            // A row's words follow the one before: all lanes of all columns in one stretch.
+            let shift = shift.repeat(lanes);
+            let words = &self.x[self.rows.start * width..self.rows.end * width];
+            for x in words.chunks(lanes * width) {
+                steps::<F>(&ieee, &mut a, &mut b, x, 0, &shift);
+            }
+        } else {
+            for (i, r) in self.rows.clone().enumerate() {
+                let x = &self.x[r * self.columns + self.column..][..width];
+                let lane = i % lanes * width;
+                let place = (r - self.origin) as u32;
+                let a = &mut a[lane..lane + width];
+                for c in 0..width {
+                    let s = State {
+                        a: a[c],
+                        b: if F::WIDE { b[lane + c] } else { 0 },
+                    };
+                    let shift = if F::SHIFTED { shift[c] } else { 0 };
+                    let s = F::step(&ieee, s, x[c], place, shift);
+                    a[c] = s.a;
+                    if F::WIDE {
+                        b[lane + c] = s.b;
+                    }
+                }
+            }
+        }
+        if lanes > 0 && width > 0 {
+            tree::<F>(&ieee, &mut a, &mut b, width);
+        }
+        for (c, state) in self.states.iter_mut().enumerate() {
+            *state = State {
+                a: a[c],
+                b: if F::WIDE { b[c] } else { 0 },
+            };
+        }
+    }
+}
+
+struct FinishColumns<'a, F> {
+    states: &'a [State],
+    n: u32,
+    ddof: u32,
+    out: &'a mut [u32],
+    _fold: PhantomData<F>,
+}
+
+impl<F: Traits> Loop for FinishColumns<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self, ieee: Ieee) {
+        let columns = self.out.len();
+        let mut column = Vec::with_capacity(self.states.len() / columns.max(1));
+        for (c, out) in self.out.iter_mut().enumerate() {
+            column.clear();
+            column.extend(self.states[c..].iter().step_by(columns));
+            let state = join_all::<F>(&ieee, &mut column);
+            *out = F::finish(&ieee, state, self.n, self.ddof);
+        }
+    }
+}

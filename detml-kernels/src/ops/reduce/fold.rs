@@ -1,0 +1,392 @@
+//! What is folded: one source for kernels and CPU loops.
+//!
+//! A fold's state is two words, of which most need one. States meet in one shape only (see the
+//! [module](super)); a fold says what an element adds to a state and how two states join. The
+//! state at the start changes nothing it is joined to.
+
+use crate::ieee::Ieee;
+use crate::prim;
+use cubecl::prelude::*;
+
+#[derive(CubeType, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) a: u32,
+    pub(crate) b: u32,
+}
+
+#[cube]
+pub(crate) trait Fold: Send + Sync + 'static {
+    /// The state of no element.
+    fn start() -> State;
+
+    /// The state after the element `x` at place `i`; `shift` is the word given for its row,
+    /// column or segment.
+    fn step(ieee: &Ieee, s: State, x: u32, i: u32, shift: u32) -> State;
+
+    /// The state of the elements of `s` and `t`.
+    fn join(ieee: &Ieee, s: State, t: State) -> State;
+
+    /// The result for `n` elements.
+    fn finish(ieee: &Ieee, s: State, n: u32, ddof: u32) -> u32;
+}
+
+/// What a schedule needs to know of a fold.
+pub(crate) trait Traits: Fold {
+    const NAME: &'static str;
+    /// Both words of the state count.
+    const WIDE: bool = false;
+    /// `step` looks at the place.
+    const PLACED: bool = false;
+    /// `step` looks at the shift.
+    const SHIFTED: bool = false;
+}
+
+const INVALID: u32 = 0xffff_ffff;
+
+#[cube]
+#[inline(always)]
+fn one(a: u32) -> State {
+    State { a, b: 0u32 }
+}
+
+#[cube]
+#[inline(always)]
+fn sum(ieee: &Ieee, a: u32, b: u32) -> u32 {
+    prim::bits(ieee.add(prim::from_bits(a), prim::from_bits(b)))
+}
+
+#[cube]
+#[inline(always)]
+fn lesser(a: u32, b: u32) -> u32 {
+    prim::select_u32(b < a, b, a)
+}
+
+/// The order of numbers as words, a NaN lowest.
+#[cube]
+#[inline(always)]
+fn key_nan_low(ieee: &Ieee, x: u32) -> u32 {
+    let x = prim::from_bits(x);
+    prim::select_u32(ieee.is_nan(x), 0u32, ieee.total_key(x))
+}
+
+/// The sum.
+pub(crate) struct Sum;
+/// The sum over the number of elements.
+pub(crate) struct Mean;
+/// The sum of squares.
+pub(crate) struct SumSquares;
+/// The variance from the deviations `x - shift`: squares in `a`, the deviations in `b`.
+pub(crate) struct Variance;
+/// The least number, as a key: a NaN is below all.
+pub(crate) struct Min;
+/// The greatest number, as an inverted key: a NaN is above all.
+pub(crate) struct Max;
+/// The place of the least number: `a` its key, `b` the place.
+pub(crate) struct ArgMin;
+/// The place of the greatest number: `a` its inverted key, `b` the place.
+pub(crate) struct ArgMax;
+/// Whether a word is not 0.
+pub(crate) struct Any;
+/// Whether every word is not 0.
+pub(crate) struct All;
+/// The number of words that are not 0.
+pub(crate) struct Count;
+/// The sum modulo 2^32.
+pub(crate) struct SumWords;
+/// The least word.
+pub(crate) struct MinWord;
+/// The greatest word.
+pub(crate) struct MaxWord;
+
+impl Traits for Sum {
+    const NAME: &'static str = "sum";
+}
+impl Traits for Mean {
+    const NAME: &'static str = "mean";
+}
+impl Traits for SumSquares {
+    const NAME: &'static str = "sum_squares";
+}
+impl Traits for Variance {
+    const NAME: &'static str = "variance";
+    const WIDE: bool = true;
+    const SHIFTED: bool = true;
+}
+impl Traits for Min {
+    const NAME: &'static str = "min";
+}
+impl Traits for Max {
+    const NAME: &'static str = "max";
+}
+impl Traits for ArgMin {
+    const NAME: &'static str = "argmin";
+    const WIDE: bool = true;
+    const PLACED: bool = true;
+}
+impl Traits for ArgMax {
+    const NAME: &'static str = "argmax";
+    const WIDE: bool = true;
+    const PLACED: bool = true;
+}
+impl Traits for Any {
+    const NAME: &'static str = "any";
+}
+impl Traits for All {
+    const NAME: &'static str = "all";
+}
+impl Traits for Count {
+    const NAME: &'static str = "count";
+}
+impl Traits for SumWords {
+    const NAME: &'static str = "sum_words";
+}
+impl Traits for MinWord {
+    const NAME: &'static str = "min_word";
+}
+impl Traits for MaxWord {
+    const NAME: &'static str = "max_word";
+}
+
+#[cube]
+impl Fold for Sum {
+    #[inline(always)]
+    fn start() -> State {
+        one(0u32)
+    }
+    #[inline(always)]
+    fn step(ieee: &Ieee, s: State, x: u32, _i: u32, _shift: u32) -> State {
+        one(sum(ieee, s.a, x))
+    }
+    #[inline(always)]
+    fn join(ieee: &Ieee, s: State, t: State) -> State {
+        one(sum(ieee, s.a, t.a))
+    }
+    #[inline(always)]
+    fn finish(ieee: &Ieee, s: State, _n: u32, _ddof: u32) -> u32 {
+        prim::bits(ieee.canonical(prim::from_bits(s.a)))
+    }
+}
+
+#[cube]
+impl Fold for Mean {
+    #[inline(always)]
+    fn start() -> State {
+        one(0u32)
+    }
+    #[inline(always)]
+    fn step(ieee: &Ieee, s: State, x: u32, _i: u32, _shift: u32) -> State {
+        one(sum(ieee, s.a, x))
+    }
+    #[inline(always)]
+    fn join(ieee: &Ieee, s: State, t: State) -> State {
+        one(sum(ieee, s.a, t.a))
+    }
+    #[inline(always)]
+    fn finish(ieee: &Ieee, s: State, n: u32, _ddof: u32) -> u32 {
+        let mean = ieee.div(prim::from_bits(s.a), ieee.from_u32(n));
+        prim::bits(ieee.canonical(mean))
+    }
+}
+
+#[cube]
+impl Fold for SumSquares {
+    #[inline(always)]
+    fn start() -> State {
+        one(0u32)
+    }
+    #[inline(always)]
+    fn step(ieee: &Ieee, s: State, x: u32, _i: u32, _shift: u32) -> State {
+        let x = prim::from_bits(x);
+        one(prim::bits(ieee.fma(x, x, prim::from_bits(s.a))))
+    }
+    #[inline(always)]
+    fn join(ieee: &Ieee, s: State, t: State) -> State {
+        one(sum(ieee, s.a, t.a))
+    }
+    #[inline(always)]
+    fn finish(ieee: &Ieee, s: State, _n: u32, _ddof: u32) -> u32 {
+        prim::bits(ieee.canonical(prim::from_bits(s.a)))
+    }
+}
+
+#[cube]
+impl Fold for Variance {
+    #[inline(always)]
+    fn start() -> State {
+        one(0u32)
+    }
+    #[inline(always)]
+    fn step(ieee: &Ieee, s: State, x: u32, _i: u32, shift: u32) -> State {
+        let d = ieee.sub(prim::from_bits(x), prim::from_bits(shift));
+        State {
+            a: prim::bits(ieee.fma(d, d, prim::from_bits(s.a))),
+            b: sum(ieee, s.b, prim::bits(d)),
+        }
+    }
+    #[inline(always)]
+    fn join(ieee: &Ieee, s: State, t: State) -> State {
+        State {
+            a: sum(ieee, s.a, t.a),
+            b: sum(ieee, s.b, t.b),
+        }
+    }
+    /// The rounding of the mean shifts every deviation alike; the second term takes it out
+    /// (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983).
+    #[inline(always)]
+    fn finish(ieee: &Ieee, s: State, n: u32, ddof: u32) -> u32 {
+        let squares = prim::from_bits(s.a);
+        let rest = prim::from_bits(s.b);
+        let shifted = ieee.mul(ieee.div(rest, ieee.from_u32(n)), rest);
+        let centred = ieee.sub(squares, shifted);
+        let centred = ieee.select(ieee.is_finite(shifted), centred, squares);
+        let centred = ieee.max(centred, prim::from_bits(0u32));
+        let over = prim::wrapping_sub(n, ddof);
+        let r = ieee.canonical(ieee.div(centred, ieee.from_u32(over)));
+        prim::select_u32(n <= ddof, 0x7fc0_0000u32, prim::bits(r))
+    }
+}
+
+#[cube]
+impl Fold for Min {
+    #[inline(always)]
+    fn start() -> State {
+        one(INVALID)
+    }
+    #[inline(always)]
+    fn step(ieee: &Ieee, s: State, x: u32, _i: u32, _shift: u32) -> State {
+        one(lesser(s.a, key_nan_low(ieee, x)))
+    }
+    #[inline(always)]
+    fn join(_ieee: &Ieee, s: State, t: State) -> State {
+        one(lesser(s.a, t.a))
+    }
+    #[inline(always)]
+    fn finish(ieee: &Ieee, s: State, _n: u32, _ddof: u32) -> u32 {
+        prim::bits(ieee.from_total_key(s.a))
+    }
+}
+
+#[cube]
+impl Fold for Max {
+    #[inline(always)]
+    fn start() -> State {
+        one(INVALID)
+    }
+    #[inline(always)]
+    fn step(ieee: &Ieee, s: State, x: u32, _i: u32, _shift: u32) -> State {
+        one(lesser(s.a, !ieee.total_key(prim::from_bits(x))))
+    }
+    #[inline(always)]
+    fn join(_ieee: &Ieee, s: State, t: State) -> State {
+        one(lesser(s.a, t.a))
+    }
+    #[inline(always)]
+    fn finish(ieee: &Ieee, s: State, _n: u32, _ddof: u32) -> u32 {
+        prim::bits(ieee.from_total_key(!s.a))
+    }
+}
+
+/// The state with the lesser key, of equal ones that with the lower place (`N10`).
+#[cube]
+#[inline(always)]
+fn first(s: State, t: State) -> State {
+    let other = t.a < s.a || (t.a == s.a && t.b < s.b);
+    State {
+        a: prim::select_u32(other, t.a, s.a),
+        b: prim::select_u32(other, t.b, s.b),
+    }
+}
+
+#[cube]
+impl Fold for ArgMin {
+    #[inline(always)]
+    fn start() -> State {
+        State {
+            a: INVALID,
+            b: INVALID,
+        }
+    }
+    #[inline(always)]
+    fn step(ieee: &Ieee, s: State, x: u32, i: u32, _shift: u32) -> State {
+        let x = prim::from_bits(x);
+        let a = prim::select_u32(ieee.is_nan(x), 0u32, ieee.order_key(x));
+        first(s, State { a, b: i })
+    }
+    #[inline(always)]
+    fn join(_ieee: &Ieee, s: State, t: State) -> State {
+        first(s, t)
+    }
+    #[inline(always)]
+    fn finish(_ieee: &Ieee, s: State, _n: u32, _ddof: u32) -> u32 {
+        s.b
+    }
+}
+
+#[cube]
+impl Fold for ArgMax {
+    #[inline(always)]
+    fn start() -> State {
+        State {
+            a: INVALID,
+            b: INVALID,
+        }
+    }
+    #[inline(always)]
+    fn step(ieee: &Ieee, s: State, x: u32, i: u32, _shift: u32) -> State {
+        let a = !ieee.order_key(prim::from_bits(x));
+        first(s, State { a, b: i })
+    }
+    #[inline(always)]
+    fn join(_ieee: &Ieee, s: State, t: State) -> State {
+        first(s, t)
+    }
+    #[inline(always)]
+    fn finish(_ieee: &Ieee, s: State, _n: u32, _ddof: u32) -> u32 {
+        s.b
+    }
+}
+
+#[cube]
+#[inline(always)]
+fn truth(x: u32) -> u32 {
+    prim::select_u32(x != 0u32, 1u32, 0u32)
+}
+
+/// Folds of words whose step and join are the same but for what `step` makes of a word.
+macro_rules! words {
+    ($($Fold:ident: $start:expr, |$x:ident| $lift:expr, |$s:ident, $t:ident| $join:expr;)+) => {$(
+        #[cube]
+        impl Fold for $Fold {
+            #[inline(always)]
+            fn start() -> State {
+                one($start)
+            }
+            #[inline(always)]
+            fn step(_ieee: &Ieee, s: State, x: u32, _i: u32, _shift: u32) -> State {
+                let $s = s.a;
+                let $x = x;
+                let $t = $lift;
+                one($join)
+            }
+            #[inline(always)]
+            fn join(_ieee: &Ieee, s: State, t: State) -> State {
+                let $s = s.a;
+                let $t = t.a;
+                one($join)
+            }
+            #[inline(always)]
+            fn finish(_ieee: &Ieee, s: State, _n: u32, _ddof: u32) -> u32 {
+                s.a
+            }
+        }
+    )+};
+}
+
+words! {
+    Any: 0u32, |x| truth(x), |s, t| s | t;
+    All: 1u32, |x| truth(x), |s, t| s & t;
+    Count: 0u32, |x| truth(x), |s, t| prim::wrapping_add(s, t);
+    SumWords: 0u32, |x| x, |s, t| prim::wrapping_add(s, t);
+    MinWord: u32::MAX, |x| x, |s, t| lesser(s, t);
+    MaxWord: 0u32, |x| x, |s, t| prim::select_u32(s < t, t, s);
+}

@@ -1,0 +1,766 @@
+//! Units fold lanes in registers, a cube's units fold the lanes by a tree in shared memory.
+//!
+//! A cube folds several segments side by side: `tile` columns times `units` units along the
+//! segment times as many segments as make 256 units. A unit holds the lanes
+//! `vector * unit + 0..vector`, and those that follow at steps of `vector * units`, so that the
+//! first halvings of the tree are its own. Shapes of cubes are free (`N8`): the order is that of
+//! the lanes.
+
+use super::fold::{self, Fold, State, Traits};
+use super::{LANES, SEGMENT};
+use crate::device::{Arg, Buffer, Device, Kernel};
+use crate::ieee::{FloatProfile, Ieee};
+use crate::ops::{AnyBuffer, grid};
+use crate::prim;
+use cubecl::prelude::*;
+use detml_core::Result;
+
+type Words = Vector<u32, Const<4>>;
+
+const UNITS: usize = 256;
+
+/// Which elements make a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Along {
+    /// Each row of a matrix.
+    Row,
+    /// Each column of a matrix.
+    Column,
+    /// Each column of some rows, between offsets; sub-segments are found by a search.
+    Ranges {
+        /// How often the ranges were folded before.
+        level: u32,
+        /// One sub-segment is left of each.
+        last: bool,
+    },
+}
+
+/// Everything that changes the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Plan {
+    along: Along,
+    /// Columns side by side.
+    tile: usize,
+    /// Units along a segment.
+    units: usize,
+    /// Lanes that can hold an element.
+    lanes: usize,
+    /// Words of one load.
+    vector: usize,
+    /// The elements are states of a fold before.
+    joined: bool,
+    /// The results are finished.
+    finished: bool,
+    wide: bool,
+    shifted: bool,
+}
+
+impl Plan {
+    /// Lanes of one unit.
+    const fn held(&self) -> usize {
+        self.lanes / self.units
+    }
+
+    /// Segments of one cube, `tile` columns each.
+    const fn segments(&self) -> usize {
+        UNITS / (self.tile * self.units)
+    }
+}
+
+/// Where a fold reads and writes; fields that a plan doesn't use stand for others.
+#[derive(CubeType)]
+struct Memory {
+    vectors: Array<Words>,
+    x: Array<u32>,
+    /// The second words of states.
+    x_b: Array<u32>,
+    shift: Array<u32>,
+    offsets: Array<u32>,
+    out: Array<u32>,
+    out_b: Array<u32>,
+}
+
+/// The elements of one segment.
+#[derive(CubeType, Clone, Copy)]
+struct Span {
+    /// Index in `x` of the first.
+    base: u32,
+    /// From one to the next.
+    stride: u32,
+    /// How many there are.
+    len: u32,
+    /// Place of the first in its row, column or range.
+    place: u32,
+    /// The row, column or range, for its shift.
+    owner: u32,
+    /// Where the result goes.
+    to: u32,
+    /// Elements of the whole row, column or range.
+    n: u32,
+    valid: bool,
+}
+
+/// First sub-segment and number of elements of a range after `level` folds.
+///
+/// After a fold the range `s` that began at `f` begins at `s + f / SEGMENT`, which leaves room for
+/// all sub-segments of the ranges before: `ceil(n / S)` is at most `floor((f + n) / S) - floor(f / S)
+/// + 1`, and an empty range has one.
+#[cube]
+fn range(offsets: &Array<u32>, s: u32, #[comptime] level: u32) -> (u32, u32) {
+    let first = offsets[s as usize];
+    let mut begin = first;
+    let mut len = offsets[s as usize + 1] - first;
+    #[unroll]
+    for _ in 0..level {
+        begin = s + begin / SEGMENT as u32;
+        len = parts(len);
+    }
+    (begin, len)
+}
+
+/// Segments of `n` elements; 1 of none.
+#[cube]
+fn parts(n: u32) -> u32 {
+    let more = n / SEGMENT as u32;
+    let rest = n - more * SEGMENT as u32;
+    let up = prim::select_u32(rest > 0u32 || n == 0u32, 1u32, 0u32);
+    more + up
+}
+
+/// The range that holds sub-segment `slot`.
+#[cube]
+fn owner_of(offsets: &Array<u32>, slot: u32, count: u32, #[comptime] level: u32) -> u32 {
+    // The last range that begins at or before it.
+    let mut low = 0u32;
+    let mut high = count;
+    while high - low > 1u32 {
+        let middle = low + (high - low) / 2u32;
+        let (begin, _len) = range(offsets, middle, level);
+        if begin <= slot {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// The segment of task `task`, its column `tx` of the tile.
+#[cube]
+fn span(m: &Memory, task: u32, tx: u32, size: &Size, #[comptime] plan: Plan) -> Span {
+    let rows = size.rows;
+    let columns = size.columns;
+    let full = SEGMENT as u32;
+    if comptime!(plan.along == Along::Row) {
+        let each = parts(columns);
+        let row = task / each;
+        let k = task - row * each;
+        Span {
+            base: row * columns + k * full,
+            stride: 1u32,
+            len: prim::select_u32(task < size.tasks, min_u32(columns - k * full, full), 0u32),
+            place: k * full,
+            owner: row,
+            to: task,
+            n: size.n,
+            valid: task < size.tasks,
+        }
+    } else {
+        let tiles = (columns + (plan.tile as u32 - 1u32)) / plan.tile as u32;
+        let item = task / tiles;
+        let c = (task - item * tiles) * plan.tile as u32 + tx;
+        let inside = task < size.tasks && c < columns;
+        let mut begin = 0u32;
+        let mut whole = rows;
+        let mut k = item;
+        let mut owner = c;
+        let mut n = size.n;
+        if comptime!(plan.along != Along::Column) {
+            let level = comptime!(plan.level());
+            let mut s = item;
+            k = 0u32;
+            // Units beyond the tasks read no offset beyond the last.
+            if inside {
+                if comptime!(!plan.last()) {
+                    s = owner_of(&m.offsets, item, size.count, comptime!(level + 1));
+                    let (first, _len) = range(&m.offsets, s, comptime!(level + 1));
+                    k = item - first;
+                }
+                let (from, len) = range(&m.offsets, s, level);
+                begin = from;
+                whole = len;
+                n = m.offsets[s as usize + 1] - m.offsets[s as usize];
+            }
+            owner = s * columns + c;
+        }
+        let valid = inside && k < parts(whole);
+        let left = prim::wrapping_sub(whole, k * full);
+        Span {
+            base: (begin + k * full) * columns + c,
+            stride: columns,
+            len: prim::select_u32(valid, min_u32(left, full), 0u32),
+            place: k * full,
+            owner,
+            to: item * columns + c,
+            n,
+            valid,
+        }
+    }
+}
+
+#[cube]
+fn min_u32(a: u32, b: u32) -> u32 {
+    prim::select_u32(b < a, b, a)
+}
+
+#[derive(CubeType, Clone, Copy)]
+struct Size {
+    rows: u32,
+    columns: u32,
+    /// Segments times tiles.
+    tasks: u32,
+    /// Ranges.
+    count: u32,
+    /// Elements of a whole row or column.
+    n: u32,
+    ddof: u32,
+}
+
+/// A step of each of the unit's lanes for the elements from `first` on.
+#[cube]
+fn chunk<F: Fold>(
+    ieee: &Ieee,
+    m: &Memory,
+    span: &Span,
+    shift: u32,
+    first: u32,
+    a: &mut Array<u32>,
+    b: &mut Array<u32>,
+    #[comptime] plan: Plan,
+    #[comptime] guarded: bool,
+) {
+    let width = comptime!((plan.units * plan.vector) as u32);
+    #[unroll]
+    for j in 0..comptime!(plan.held() / plan.vector) {
+        let at = first + j as u32 * width;
+        let mut inside = true;
+        if comptime!(guarded) {
+            inside = at < span.len;
+        }
+        if inside {
+            if comptime!(plan.vector == 4) {
+                let words = m.vectors[((span.base + at) / 4u32) as usize];
+                #[unroll]
+                for l in 0..4usize {
+                    let i = comptime!(j * 4 + l);
+                    let s = State {
+                        a: a[i],
+                        b: b[comptime!(plan.wide_index(i))],
+                    };
+                    let s = F::step(ieee, s, words[l], span.place + at + l as u32, shift);
+                    a[i] = s.a;
+                    if comptime!(plan.wide) {
+                        b[i] = s.b;
+                    }
+                }
+            } else {
+                let index = (span.base + at * span.stride) as usize;
+                let s = State {
+                    a: a[j],
+                    b: b[comptime!(plan.wide_index(j))],
+                };
+                let x = m.x[index];
+                if comptime!(plan.joined) {
+                    let mut y = 0u32;
+                    if comptime!(plan.wide) {
+                        y = m.x_b[index];
+                    }
+                    let s = F::join(ieee, s, State { a: x, b: y });
+                    a[j] = s.a;
+                    if comptime!(plan.wide) {
+                        b[j] = s.b;
+                    }
+                } else {
+                    let s = F::step(ieee, s, x, span.place + at, shift);
+                    a[j] = s.a;
+                    if comptime!(plan.wide) {
+                        b[j] = s.b;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `a[i] = join(a[i], a[k])`.
+#[cube]
+fn join_lanes<F: Fold>(
+    ieee: &Ieee,
+    a: &mut Array<u32>,
+    b: &mut Array<u32>,
+    #[comptime] i: usize,
+    #[comptime] k: usize,
+    #[comptime] plan: Plan,
+) {
+    let s = State {
+        a: a[i],
+        b: b[comptime!(plan.wide_index(i))],
+    };
+    let t = State {
+        a: a[k],
+        b: b[comptime!(plan.wide_index(k))],
+    };
+    let s = F::join(ieee, s, t);
+    a[i] = s.a;
+    if comptime!(plan.wide) {
+        b[i] = s.b;
+    }
+}
+
+#[cube]
+fn reduce<F: Fold>(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
+    let tile = comptime!(plan.tile as u32);
+    let units = comptime!(plan.units as u32);
+    let column = UNIT_POS % tile;
+    let unit = (UNIT_POS / tile) % units;
+    let side = UNIT_POS / comptime!(tile * units);
+    let task = CUBE_POS as u32 * comptime!(plan.segments() as u32) + side;
+    let span = span(m, task, column, size, plan);
+
+    let held = comptime!(plan.held());
+    let start = F::start();
+    let mut a = Array::<u32>::new(held);
+    let mut b = Array::<u32>::new(comptime!(if plan.wide { held } else { 1 }));
+    b[0] = 0u32;
+    #[unroll]
+    for i in 0..held {
+        a[i] = start.a;
+        if comptime!(plan.wide) {
+            b[i] = start.b;
+        }
+    }
+    let mut shift = 0u32;
+    if comptime!(plan.shifted) {
+        if span.valid {
+            shift = m.shift[span.owner as usize];
+        }
+    }
+    let lanes = comptime!(plan.lanes as u32);
+    let mine = unit * comptime!(plan.vector as u32);
+    if comptime!(plan.lanes < LANES) {
+        chunk::<F>(ieee, m, &span, shift, mine, &mut a, &mut b, plan, true);
+    } else {
+        if span.len == SEGMENT as u32 {
+            for k in 0..comptime!((SEGMENT / plan.lanes) as u32) {
+                chunk::<F>(
+                    ieee,
+                    m,
+                    &span,
+                    shift,
+                    k * lanes + mine,
+                    &mut a,
+                    &mut b,
+                    plan,
+                    false,
+                );
+            }
+        } else {
+            for k in 0..(span.len + comptime!(lanes - 1)) / lanes {
+                chunk::<F>(
+                    ieee,
+                    m,
+                    &span,
+                    shift,
+                    k * lanes + mine,
+                    &mut a,
+                    &mut b,
+                    plan,
+                    true,
+                );
+            }
+        }
+    }
+
+    // The halvings that stay within a unit: lanes `vector * units` apart or more.
+    let vector = comptime!(plan.vector);
+    let groups = comptime!(held / vector);
+    #[unroll]
+    for h in 0..comptime!(groups.ilog2()) {
+        let half = comptime!(groups >> (h + 1));
+        #[unroll]
+        for i in 0..comptime!(half * vector) {
+            join_lanes::<F>(ieee, &mut a, &mut b, i, comptime!(i + half * vector), plan);
+        }
+    }
+    if comptime!(plan.units > 1) {
+        let mut shared_a = SharedMemory::<u32>::new(comptime!(UNITS * vector));
+        let mut shared_b =
+            SharedMemory::<u32>::new(comptime!(if plan.wide { UNITS * vector } else { 1 }));
+        #[unroll]
+        for l in 0..vector {
+            let at = comptime!(l * UNITS) + UNIT_POS as usize;
+            shared_a[at] = a[l];
+            if comptime!(plan.wide) {
+                shared_b[at] = b[l];
+            }
+        }
+        #[unroll]
+        for h in 0..comptime!(plan.units.ilog2()) {
+            let half = comptime!((plan.units >> (h + 1)) as u32);
+            sync_cube();
+            if unit < half {
+                #[unroll]
+                for l in 0..vector {
+                    let at = comptime!(l * UNITS) + UNIT_POS as usize;
+                    let other = at + comptime!((half * tile) as usize);
+                    let s = State {
+                        a: a[l],
+                        b: b[comptime!(plan.wide_index(l))],
+                    };
+                    let mut y = 0u32;
+                    if comptime!(plan.wide) {
+                        y = shared_b[other];
+                    }
+                    let s = F::join(
+                        ieee,
+                        s,
+                        State {
+                            a: shared_a[other],
+                            b: y,
+                        },
+                    );
+                    a[l] = s.a;
+                    shared_a[at] = s.a;
+                    if comptime!(plan.wide) {
+                        b[l] = s.b;
+                        shared_b[at] = s.b;
+                    }
+                }
+            }
+        }
+    }
+    #[unroll]
+    for h in 0..comptime!(vector.ilog2()) {
+        let half = comptime!(vector >> (h + 1));
+        #[unroll]
+        for i in 0..half {
+            join_lanes::<F>(ieee, &mut a, &mut b, i, comptime!(i + half), plan);
+        }
+    }
+    if span.valid && unit == 0u32 {
+        let s = State { a: a[0], b: b[0] };
+        if comptime!(plan.finished) {
+            m.out[span.to as usize] = F::finish(ieee, s, span.n, size.ddof);
+        } else {
+            m.out[span.to as usize] = s.a;
+            if comptime!(plan.wide) {
+                m.out_b[span.to as usize] = s.b;
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// The place of a second word: narrow folds keep one that is 0.
+    const fn wide_index(&self, i: usize) -> usize {
+        if self.wide { i } else { 0 }
+    }
+
+    const fn level(&self) -> u32 {
+        match self.along {
+            Along::Ranges { level, .. } => level,
+            _ => 0,
+        }
+    }
+
+    const fn last(&self) -> bool {
+        !matches!(self.along, Along::Ranges { last: false, .. })
+    }
+
+    /// A plan for segments of which the longest has `n` elements.
+    fn new<F: Traits>(along: Along, n: usize, columns: usize, joined: bool) -> Self {
+        let lanes = n.min(SEGMENT).next_power_of_two().min(LANES);
+        let mut plan = Self {
+            along,
+            tile: 1,
+            units: 1,
+            lanes,
+            vector: 1,
+            joined,
+            finished: n <= SEGMENT,
+            wide: F::WIDE,
+            shifted: F::SHIFTED && !joined,
+        };
+        let width = columns.next_power_of_two();
+        match along {
+            Along::Row => {
+                plan.lanes = lanes.max(4);
+                plan.units = plan.lanes / 4;
+                if n % 4 == 0 && !joined {
+                    plan.vector = 4;
+                }
+            }
+            Along::Column if lanes <= 16 => plan.tile = width.min(UNITS),
+            Along::Column => {
+                plan.tile = width.min(32);
+                plan.units = lanes.min(UNITS / plan.tile);
+            }
+            Along::Ranges { .. } => {
+                plan.lanes = LANES;
+                plan.tile = width.min(32);
+                plan.units = LANES.min(UNITS / plan.tile).min(32);
+            }
+        }
+        plan
+    }
+}
+
+fn kernel<F: Traits>(profile: FloatProfile, plan: Plan) -> Kernel {
+    Kernel::new(
+        "reduce",
+        profile,
+        (F::NAME, plan),
+        CubeDim::new_1d(UNITS as u32),
+        move |d| {
+            let ieee = d.ieee();
+            let wide_states = plan.wide && !plan.finished;
+            let out = d.output::<u32>();
+            let out_b = if wide_states {
+                d.output::<u32>()
+            } else {
+                out.clone()
+            };
+            let (vectors, x) = if plan.vector == 4 {
+                (d.input::<Words>(), out.clone())
+            } else {
+                let x = d.input::<u32>();
+                (x.expand.clone().into(), x)
+            };
+            let x_b = if plan.wide && plan.joined {
+                d.input::<u32>()
+            } else {
+                out.clone()
+            };
+            let shift = if plan.shifted {
+                d.input::<u32>()
+            } else {
+                out.clone()
+            };
+            let ranges = matches!(plan.along, Along::Ranges { .. });
+            let offsets = if ranges {
+                d.input::<u32>()
+            } else {
+                out.clone()
+            };
+            let memory = MemoryExpand {
+                vectors,
+                x,
+                x_b,
+                shift,
+                offsets,
+                out,
+                out_b,
+            };
+            let [rows, columns, tasks, count, n, ddof] = [(); 6].map(|()| d.scalar::<u32>());
+            let size = SizeExpand {
+                rows,
+                columns,
+                tasks,
+                count,
+                n,
+                ddof,
+            };
+            reduce::expand::<F>(d.scope(), ieee, memory, size, plan);
+        },
+    )
+}
+
+/// What a launch folds along.
+#[derive(Clone, Copy)]
+enum Axis {
+    Row,
+    Column,
+    Ranges,
+}
+
+/// A fold to put in the queue.
+pub(crate) struct Job<'a> {
+    pub(crate) x: &'a dyn AnyBuffer,
+    pub(crate) shift: Option<&'a dyn AnyBuffer>,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) ddof: u32,
+}
+
+/// States between two folds.
+struct States {
+    a: Buffer<u32>,
+    b: Option<Buffer<u32>>,
+}
+
+/// Folds each row, or each column, to `out`.
+pub(super) fn matrix<F: Traits>(
+    device: &Device,
+    job: &Job<'_>,
+    by_column: bool,
+    out: &mut dyn AnyBuffer,
+) -> Result<()> {
+    let axis = if by_column { Axis::Column } else { Axis::Row };
+    run::<F>(device, job, axis, None, out)
+}
+
+/// Folds each column of the rows `offsets[s]..offsets[s + 1]` for each of `count` ranges to
+/// `out`, `count` rows. Offsets ascend and none is beyond the rows.
+pub(crate) fn ranges<F: Traits>(
+    device: &Device,
+    job: &Job<'_>,
+    offsets: &Buffer<u32>,
+    count: usize,
+    out: &mut dyn AnyBuffer,
+) -> Result<()> {
+    run::<F>(device, job, Axis::Ranges, Some((offsets, count)), out)
+}
+
+fn run<F: Traits>(
+    device: &Device,
+    job: &Job<'_>,
+    axis: Axis,
+    ranges: Option<(&Buffer<u32>, usize)>,
+    out: &mut dyn AnyBuffer,
+) -> Result<()> {
+    let profile = device.profile()?;
+    let (mut rows, mut columns) = (job.rows, job.columns);
+    let n = match axis {
+        Axis::Row => columns,
+        _ => rows,
+    };
+    let mut longest = n;
+    let mut states: Option<States> = None;
+    let mut level = 0;
+    loop {
+        let along = match axis {
+            Axis::Row => Along::Row,
+            Axis::Column => Along::Column,
+            Axis::Ranges => Along::Ranges {
+                level,
+                last: longest <= SEGMENT,
+            },
+        };
+        let plan = Plan::new::<F>(along, longest, columns, states.is_some());
+        let parts = longest.div_ceil(SEGMENT).max(1);
+        let (items, count) = match (axis, ranges) {
+            (Axis::Row, _) => (rows * parts, 0),
+            (Axis::Ranges, Some((_, count))) if plan.finished => (count, count),
+            (Axis::Ranges, Some((_, count))) => (count + rows / SEGMENT, count),
+            _ => (parts, 0),
+        };
+        let tiles = match axis {
+            Axis::Row => 1,
+            _ => columns.div_ceil(plan.tile),
+        };
+        let tasks = items * tiles;
+        let len = match axis {
+            Axis::Row => items,
+            _ => items * columns,
+        };
+        let mut next = if plan.finished {
+            None
+        } else {
+            Some(States {
+                a: device.empty(len)?,
+                b: if F::WIDE {
+                    Some(device.empty(len)?)
+                } else {
+                    None
+                },
+            })
+        };
+        let mut args = match &next {
+            None => vec![out.arg(1)],
+            Some(next) => {
+                let mut args = vec![Arg::from(&next.a)];
+                args.extend(next.b.as_ref().map(Arg::from));
+                args
+            }
+        };
+        match &states {
+            None => args.push(job.x.arg(plan.vector)),
+            Some(states) => {
+                args.push(Arg::from(&states.a));
+                args.extend(states.b.as_ref().map(Arg::from));
+            }
+        }
+        if let (true, Some(shift)) = (plan.shifted, job.shift) {
+            args.push(shift.arg(1));
+        }
+        if let Some((offsets, _)) = ranges {
+            args.push(Arg::from(offsets));
+        }
+        let scalars = [rows, columns, tasks, count, n];
+        args.extend(scalars.map(|x| Arg::U32(x as u32)));
+        args.push(Arg::U32(job.ddof));
+        let cubes = grid(tasks, plan.segments())?;
+        device.launch(&kernel::<F>(profile, plan), cubes, &args)?;
+        drop(args);
+        if plan.finished {
+            return Ok(());
+        }
+        states = next.take();
+        level += 1;
+        longest = parts;
+        match axis {
+            Axis::Row => columns = parts,
+            _ => rows = items,
+        }
+    }
+}
+
+/// Every fold along rows; the sum and the widest fold in every other shape.
+pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
+    fn row<F: Traits>(profile: FloatProfile) -> Kernel {
+        kernel::<F>(profile, Plan::new::<F>(Along::Row, 4096, 4096, false))
+    }
+    fn shapes<F: Traits>(profile: FloatProfile) -> Vec<Kernel> {
+        let mut all = Vec::new();
+        for (n, columns, joined) in [(17, 17, false), (10_000, 10_000, false), (3, 3, true)] {
+            all.push(Plan::new::<F>(Along::Row, n, columns, joined));
+        }
+        for (n, columns, joined) in [
+            (10, 300, false),
+            (100, 1, false),
+            (10_000, 28, false),
+            (3, 28, true),
+        ] {
+            all.push(Plan::new::<F>(Along::Column, n, columns, joined));
+        }
+        for (n, columns, level) in [(100, 1, 0), (100, 28, 0), (10_000, 28, 0), (3, 28, 1)] {
+            let along = Along::Ranges {
+                level,
+                last: n <= SEGMENT,
+            };
+            all.push(Plan::new::<F>(along, n, columns, level > 0));
+        }
+        all.into_iter()
+            .map(|plan| kernel::<F>(profile, plan))
+            .collect()
+    }
+    let mut all = vec![
+        row::<fold::Sum>(profile),
+        row::<fold::Mean>(profile),
+        row::<fold::SumSquares>(profile),
+        row::<fold::Variance>(profile),
+        row::<fold::Min>(profile),
+        row::<fold::Max>(profile),
+        row::<fold::ArgMin>(profile),
+        row::<fold::ArgMax>(profile),
+        row::<fold::Any>(profile),
+        row::<fold::All>(profile),
+        row::<fold::Count>(profile),
+        row::<fold::SumWords>(profile),
+        row::<fold::MinWord>(profile),
+        row::<fold::MaxWord>(profile),
+    ];
+    all.extend(shapes::<fold::Sum>(profile));
+    all.extend(shapes::<fold::Variance>(profile));
+    all
+}
