@@ -1,5 +1,6 @@
 //! The functions that are little more than a method of [`Ieee`]. NaN results are canonical (`N11`).
 
+use crate::convert;
 use crate::ieee::Ieee;
 use crate::prim;
 use cubecl::prelude::*;
@@ -124,4 +125,10 @@ pub(super) fn f32_to_u32(ieee: &Ieee, x: u32) -> u32 {
 #[inline(always)]
 pub(super) fn f32_to_i32(ieee: &Ieee, x: u32) -> u32 {
     prim::as_u32(ieee.to_i32(prim::from_bits(x)))
+}
+
+#[cube]
+#[inline(always)]
+pub(super) fn int8_exponent(ieee: &Ieee, x: u32) -> u32 {
+    prim::as_u32(convert::int8_exponent(ieee, prim::from_bits(x)))
 }

@@ -288,6 +288,17 @@ pub fn zip_matrix<'a>(
     Ok(out)
 }
 
+/// Each element to the power `n`, see [`math::powi`].
+///
+/// # Errors
+/// Those of the device.
+pub fn powi(x: &Buffer<f32>, n: i32) -> Result<Buffer<f32>> {
+    let mut out = x.device().empty(x.len())?;
+    let places = [Place::Full(x), Place::Scalar(n as u32)];
+    run(Op::Power(table::Power::Powi), [1, x.len()], &places, &mut out)?;
+    Ok(out)
+}
+
 /// [`zip_matrix`] into a buffer.
 ///
 /// # Errors
@@ -481,6 +492,11 @@ pub fn f32_to_u32(x: &Buffer<f32>) -> Result<Buffer<u32>> {
 /// Those of the device.
 pub fn f32_to_i32(x: &Buffer<f32>) -> Result<Buffer<i32>> {
     convert(table::Cast::F32ToI32, x)
+}
+
+/// [`convert::int8_exponent`](crate::convert::int8_exponent) of each element.
+pub(crate) fn int8_exponent(x: &Buffer<f32>) -> Result<Buffer<i32>> {
+    convert(table::Cast::Int8Exponent, x)
 }
 
 fn convert<A: Element, B: Element>(op: table::Cast, x: &Buffer<A>) -> Result<Buffer<B>> {

@@ -26,6 +26,9 @@ macro_rules! decode {
     (f32, $x:expr) => {
         prim::from_bits($x)
     };
+    (i32, $x:expr) => {
+        prim::as_i32($x)
+    };
     (u32, $x:expr) => {
         $x
     };
@@ -45,6 +48,9 @@ macro_rules! encode {
 macro_rules! expand_decode {
     (f32, $scope:expr, $x:expr) => {
         prim::from_bits::expand($scope, $x)
+    };
+    (i32, $scope:expr, $x:expr) => {
+        prim::as_i32::expand($scope, $x)
     };
     (u32, $scope:expr, $x:expr) => {
         $x
@@ -261,6 +267,18 @@ table! {
         Log2 = math::log2,
         /// The logarithm to base 10.
         Log10 = math::log10,
+        /// The sine.
+        Sin = math::sin,
+        /// The cosine.
+        Cos = math::cos,
+        /// The tangent.
+        Tan = math::tan,
+        /// The inverse sine.
+        Asin = math::asin,
+        /// The inverse cosine.
+        Acos = math::acos,
+        /// The inverse tangent.
+        Atan = math::atan,
         /// The hyperbolic sine.
         Sinh = math::sinh,
         /// The hyperbolic cosine.
@@ -283,6 +301,10 @@ table! {
         Gelu = math::gelu,
         /// The approximation of gelu by tanh.
         GeluTanh = math::gelu_tanh,
+        /// The logarithm of the gamma function's magnitude.
+        Lgamma = math::lgamma,
+        /// The derivative of the gamma function's logarithm.
+        Digamma = math::digamma,
         /// The cube root.
         Cbrt = math::cbrt,
         /// `1 / sqrt(x)`.
@@ -309,6 +331,16 @@ table! {
         SquaredDifference = basic::squared_difference,
         /// `sqrt(a^2 + b^2)`.
         Hypot = math::hypot,
+        /// `a^b`.
+        Pow = math::pow,
+        /// The angle of the point `(b, a)`.
+        Atan2 = math::atan2,
+    }
+
+    /// A number to an integer power.
+    pub(super) Power power (f32, i32) -> f32 {
+        /// `a^b`.
+        Powi = math::powi,
     }
 
     /// A question about two numbers; -0 equals +0, and a NaN is unequal to all.
@@ -351,6 +383,8 @@ table! {
         F32ToU32 = basic::f32_to_u32,
         /// Without the fraction, saturating; 0 for NaN.
         F32ToI32 = basic::f32_to_i32,
+        /// The exponent of the scale that fits 8-bit codes to a magnitude.
+        Int8Exponent = basic::int8_exponent,
     }
 
     /// A word as it is.

@@ -408,3 +408,63 @@ impl<F: Traits> Loop for FinishColumns<'_, F> {
         }
     }
 }
+
+/// Folds each column of the rows `offsets[s]..offsets[s + 1]` for each range `s`.
+pub(crate) fn ranges<F: Traits>(
+    simd: Simd,
+    x: &[u32],
+    columns: usize,
+    offsets: &[u32],
+    shift: &[u32],
+    ddof: u32,
+    out: &mut [u32],
+) {
+    let count = offsets.len() - 1;
+    let range = |s: usize| offsets[s] as usize..offsets[s + 1] as usize;
+    let average = (x.len() / count).max(1);
+    let chunk = (TASK / average).clamp(1, TASK);
+    let shift_of = |s: usize| shift.get(s * columns..(s + 1) * columns).unwrap_or(&[]);
+    for_chunks(out, chunk * columns, x.len() > TASK, |first, out| {
+        let first = first / columns;
+        if columns == 1 {
+            simd.dispatch(Ranges::<F> {
+                x,
+                offsets: &offsets[first..],
+                shift: shift.get(first..).unwrap_or(&[]),
+                ddof,
+                out,
+                _fold: PhantomData,
+            });
+        }
+        for (s, out) in out.chunks_mut(columns).enumerate() {
+            let range = range(first + s);
+            if columns > 1 || range.len() > SEGMENT {
+                self::columns::<F>(simd, x, range, shift_of(first + s), ddof, out);
+            }
+        }
+    });
+}
+
+/// Ranges of single words, those of at most one segment.
+struct Ranges<'a, F> {
+    x: &'a [u32],
+    offsets: &'a [u32],
+    shift: &'a [u32],
+    ddof: u32,
+    out: &'a mut [u32],
+    _fold: PhantomData<F>,
+}
+
+impl<F: Traits> Loop for Ranges<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self, ieee: Ieee) {
+        for (s, out) in self.out.iter_mut().enumerate() {
+            let words = &self.x[self.offsets[s] as usize..self.offsets[s + 1] as usize];
+            if words.len() <= SEGMENT {
+                let state = segment::<F>(&ieee, words, 0, at(self.shift, s));
+                *out = F::finish(&ieee, state, words.len() as u32, self.ddof);
+            }
+        }
+    }
+}

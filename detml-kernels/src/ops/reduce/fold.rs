@@ -85,6 +85,8 @@ pub(crate) struct Max;
 pub(crate) struct ArgMin;
 /// The place of the greatest number: `a` its inverted key, `b` the place.
 pub(crate) struct ArgMax;
+/// The greatest finite magnitude.
+pub(crate) struct LargestFinite;
 /// Whether a word is not 0.
 pub(crate) struct Any;
 /// Whether every word is not 0.
@@ -127,6 +129,9 @@ impl Traits for ArgMax {
     const NAME: &'static str = "argmax";
     const WIDE: bool = true;
     const PLACED: bool = true;
+}
+impl Traits for LargestFinite {
+    const NAME: &'static str = "largest_finite";
 }
 impl Traits for Any {
     const NAME: &'static str = "any";
@@ -352,6 +357,20 @@ fn truth(x: u32) -> u32 {
     prim::select_u32(x != 0u32, 1u32, 0u32)
 }
 
+#[cube]
+#[inline(always)]
+fn greater(a: u32, b: u32) -> u32 {
+    prim::select_u32(a < b, b, a)
+}
+
+/// The bits of a finite number's magnitude, which order as it does; 0 of others.
+#[cube]
+#[inline(always)]
+fn finite_magnitude(x: u32) -> u32 {
+    let magnitude = x & 0x7fff_ffffu32;
+    prim::select_u32(magnitude < 0x7f80_0000u32, magnitude, 0u32)
+}
+
 /// Folds of words whose step and join are the same but for what `step` makes of a word.
 macro_rules! words {
     ($($Fold:ident: $start:expr, |$x:ident| $lift:expr, |$s:ident, $t:ident| $join:expr;)+) => {$(
@@ -383,10 +402,11 @@ macro_rules! words {
 }
 
 words! {
+    LargestFinite: 0u32, |x| finite_magnitude(x), |s, t| greater(s, t);
     Any: 0u32, |x| truth(x), |s, t| s | t;
     All: 1u32, |x| truth(x), |s, t| s & t;
     Count: 0u32, |x| truth(x), |s, t| prim::wrapping_add(s, t);
     SumWords: 0u32, |x| x, |s, t| prim::wrapping_add(s, t);
     MinWord: u32::MAX, |x| x, |s, t| lesser(s, t);
-    MaxWord: 0u32, |x| x, |s, t| prim::select_u32(s < t, t, s);
+    MaxWord: 0u32, |x| x, |s, t| greater(s, t);
 }

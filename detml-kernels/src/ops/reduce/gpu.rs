@@ -753,6 +753,7 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         row::<fold::Max>(profile),
         row::<fold::ArgMin>(profile),
         row::<fold::ArgMax>(profile),
+        row::<fold::LargestFinite>(profile),
         row::<fold::Any>(profile),
         row::<fold::All>(profile),
         row::<fold::Count>(profile),

@@ -26,9 +26,9 @@
 //!
 //! Of equal elements the first wins (`N10`).
 
-mod cpu;
+pub(crate) mod cpu;
 pub(crate) mod fold;
-mod gpu;
+pub(crate) mod gpu;
 #[cfg(test)]
 pub(crate) mod plain;
 #[cfg(test)]
@@ -270,6 +270,14 @@ pub fn argmin(x: &Buffer<f32>, axis: Axis, shape: [usize; 2]) -> Result<Buffer<u
 /// As [`min`].
 pub fn argmax(x: &Buffer<f32>, axis: Axis, shape: [usize; 2]) -> Result<Buffer<u32>> {
     fold_some::<fold::ArgMax, _>(x, axis, shape)
+}
+
+/// The greatest magnitude of the finite elements along `axis`; +0 where there is none.
+///
+/// # Errors
+/// As [`sum`].
+pub fn largest_finite(x: &Buffer<f32>, axis: Axis, shape: [usize; 2]) -> Result<Buffer<f32>> {
+    fold::<fold::LargestFinite, _>(x, axis, shape)
 }
 
 /// 1 where some element along `axis` is not 0, else 0. 0 of nothing.

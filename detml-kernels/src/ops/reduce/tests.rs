@@ -138,6 +138,7 @@ fn every_fold(device: &Device) {
     of::<Max>(device);
     of::<ArgMin>(device);
     of::<ArgMax>(device);
+    of::<LargestFinite>(device);
     of::<Any>(device);
     of::<All>(device);
     of::<Count>(device);
