@@ -137,11 +137,22 @@ impl Ieee {
         }
     }
 
+    /// As [`opaque`](Self::opaque), by another value: what is equal must not look so, or
+    /// `x - x` is taken for 0 and `x == x` for true.
+    #[inline(always)]
+    fn opaque_other(&self, x: f32) -> f32 {
+        if comptime!(self.profile.opaque) {
+            prim::from_bits(prim::bits(x) ^ (prim::bits(self.nz) ^ SIGN))
+        } else {
+            x
+        }
+    }
+
     /// `a + b`. `inf - inf` is NaN; an exact zero is +0 unless both are negative (-0 + -0).
     #[inline(always)]
     pub fn add(&self, a: f32, b: f32) -> f32 {
         if comptime!(self.profile.subnormal == Path::Native) {
-            prim::add(self.opaque(a), self.opaque(b))
+            prim::add(self.opaque(a), self.opaque_other(b))
         } else {
             prim::from_bits(soft::add(prim::bits(a), prim::bits(b)))
         }
@@ -151,7 +162,7 @@ impl Ieee {
     #[inline(always)]
     pub fn sub(&self, a: f32, b: f32) -> f32 {
         if comptime!(self.profile.subnormal == Path::Native) {
-            prim::sub(self.opaque(a), self.opaque(b))
+            prim::sub(self.opaque(a), self.opaque_other(b))
         } else {
             prim::from_bits(soft::sub(prim::bits(a), prim::bits(b)))
         }
@@ -188,7 +199,7 @@ impl Ieee {
     #[inline(always)]
     pub fn div(&self, a: f32, b: f32) -> f32 {
         if comptime!(self.profile.subnormal == Path::Native && self.profile.div == Path::Native) {
-            prim::div(self.opaque(a), self.opaque(b))
+            prim::div(self.opaque(a), self.opaque_other(b))
         } else {
             prim::from_bits(soft::div(prim::bits(a), prim::bits(b)))
         }
@@ -227,7 +238,7 @@ impl Ieee {
     #[inline(always)]
     pub fn lt(&self, a: f32, b: f32) -> bool {
         if comptime!(self.profile.subnormal == Path::Native) {
-            prim::lt(self.opaque(a), self.opaque(b))
+            prim::lt(self.opaque(a), self.opaque_other(b))
         } else {
             soft::lt(prim::bits(a), prim::bits(b))
         }
@@ -237,7 +248,7 @@ impl Ieee {
     #[inline(always)]
     pub fn le(&self, a: f32, b: f32) -> bool {
         if comptime!(self.profile.subnormal == Path::Native) {
-            prim::le(self.opaque(a), self.opaque(b))
+            prim::le(self.opaque(a), self.opaque_other(b))
         } else {
             soft::le(prim::bits(a), prim::bits(b))
         }
@@ -259,7 +270,7 @@ impl Ieee {
     #[inline(always)]
     pub fn eq(&self, a: f32, b: f32) -> bool {
         if comptime!(self.profile.subnormal == Path::Native) {
-            prim::eq(self.opaque(a), self.opaque(b))
+            prim::eq(self.opaque(a), self.opaque_other(b))
         } else {
             soft::eq(prim::bits(a), prim::bits(b))
         }

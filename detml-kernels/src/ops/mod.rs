@@ -2,15 +2,20 @@
 //! side by side.
 
 pub mod elementwise;
+pub mod gather;
 pub mod gemm;
 pub mod histogram;
 pub(crate) mod order;
 pub mod reduce;
 pub mod runs;
 pub mod scan;
+pub mod scatter;
+pub mod segment;
 pub mod sort;
+pub mod storage;
 pub(crate) mod tile;
 pub mod topk;
+pub mod transpose;
 
 use crate::device::{Arg, Buffer, Device, Element, Kernel};
 use crate::ieee::FloatProfile;
@@ -22,12 +27,17 @@ use detml_core::{Error, Result};
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     [
         elementwise::kernels(profile),
+        gather::kernels(profile),
         histogram::kernels(profile),
         reduce::kernels(profile),
         runs::kernels(profile),
         scan::kernels(profile),
+        scatter::kernels(profile),
+        segment::kernels(profile),
         sort::kernels(profile),
+        storage::kernels(profile),
         topk::kernels(profile),
+        transpose::kernels(profile),
     ]
     .into_iter()
     .flatten()

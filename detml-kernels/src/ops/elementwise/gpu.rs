@@ -1,10 +1,11 @@
 //! Four elements a unit: one load of four words where length and columns divide by four, else
-//! four that lie a cube's width apart. Both are coalesced.
+//! four that lie a cube's width apart. Both are coalesced. One element a unit where functions are
+//! long, since products are integer code.
 
 use super::Place;
 use super::table::{Op, apply};
 use crate::device::{Arg, Buffer, Definition, Device, Kernel, args};
-use crate::ieee::{FloatProfile, Ieee};
+use crate::ieee::{FloatProfile, Ieee, Path};
 use crate::ops::{AnyBuffer, grid};
 use crate::prim;
 use cubecl::prelude::*;
@@ -74,10 +75,17 @@ fn wide(x: &Input, out: &Output, at: u32, columns: u32) -> Words {
 
 /// Elements `at`, `at + 256`, ... below `total`; others are 0.
 #[cube]
-fn apart(x: &Input, out: &Output, at: u32, total: u32, columns: u32) -> Words {
+fn apart(
+    x: &Input,
+    out: &Output,
+    at: u32,
+    total: u32,
+    columns: u32,
+    #[comptime] each: u32,
+) -> Words {
     let mut r = Words::empty();
     #[unroll]
-    for l in 0..4u32 {
+    for l in 0..each {
         // Each element of `r` is assigned once: CubeCL 0.10.0 merges assignments to a vector by
         // their number, whichever elements they go to.
         let mut word = 0u32;
@@ -114,6 +122,7 @@ fn elementwise(
     columns: u32,
     #[comptime] op: Op,
     #[comptime] vectors: bool,
+    #[comptime] each: u32,
 ) {
     let cube = CUBE_POS as u32;
     if comptime!(vectors) {
@@ -130,12 +139,12 @@ fn elementwise(
             out.wide[at as usize] = r;
         }
     } else {
-        let at = cube * (4u32 * UNITS) + UNIT_POS;
-        let x = apart(a, out, at, total, columns);
-        let y = apart(b, out, at, total, columns);
-        let z = apart(c, out, at, total, columns);
+        let at = cube * comptime!(each * UNITS) + UNIT_POS;
+        let x = apart(a, out, at, total, columns, each);
+        let y = apart(b, out, at, total, columns, each);
+        let z = apart(c, out, at, total, columns, each);
         #[unroll]
-        for l in 0..4u32 {
+        for l in 0..each {
             let i = at + l * UNITS;
             if i < total {
                 out.words[i as usize] =
@@ -145,7 +154,15 @@ fn elementwise(
     }
 }
 
+/// Elements of one unit.
+fn each(profile: FloatProfile) -> u32 {
+    let native = profile.fma == Path::Native && profile.subnormal == Path::Native;
+    if native { 4 } else { 1 }
+}
+
+/// `vectors` needs a profile with four elements a unit.
 fn kernel(profile: FloatProfile, op: Op, kinds: [Kind; 3], vectors: bool) -> Kernel {
+    let each = each(profile);
     Kernel::new(
         "elementwise",
         profile,
@@ -164,7 +181,19 @@ fn kernel(profile: FloatProfile, op: Op, kinds: [Kind; 3], vectors: bool) -> Ker
             let out = OutputExpand { wide, words };
             let [a, b, c] = kinds.map(|kind| input(d, &out, kind, vectors));
             let (total, columns) = (d.scalar::<u32>(), d.scalar::<u32>());
-            elementwise::expand(d.scope(), ieee, a, b, c, out, total, columns, op, vectors);
+            elementwise::expand(
+                d.scope(),
+                ieee,
+                a,
+                b,
+                c,
+                out,
+                total,
+                columns,
+                op,
+                vectors,
+                each,
+            );
         },
     )
 }
@@ -205,7 +234,9 @@ pub(super) fn run(
 ) -> Result<()> {
     let total = shape[0] * shape[1];
     let mut kinds = [Kind::None; 3];
-    let mut vectors = total % 4 == 0;
+    let profile = device.profile()?;
+    let each = each(profile) as usize;
+    let mut vectors = each == 4 && total % 4 == 0;
     for (kind, place) in kinds.iter_mut().zip(operands) {
         *kind = match place {
             Place::Scalar(_) => Kind::Scalar,
@@ -218,7 +249,7 @@ pub(super) fn run(
         };
     }
     let width = if vectors { 4 } else { 1 };
-    let cubes = grid(total, 4 * UNITS as usize)?;
+    let cubes = grid(total, each * UNITS as usize)?;
     let mut args = vec![out.arg(width)];
     for place in operands {
         match *place {
@@ -239,7 +270,7 @@ pub(super) fn run(
         }
     }
     args.extend([Arg::U32(total as u32), Arg::U32(shape[1] as u32)]);
-    device.launch(&kernel(device.profile()?, op, kinds, vectors), cubes, &args)
+    device.launch(&kernel(profile, op, kinds, vectors), cubes, &args)
 }
 
 /// Every function, whole vectors; one function with every kind of operand, both ways.
@@ -248,12 +279,15 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         .map(|op| {
             let mut kinds = [Kind::None; 3];
             kinds[..op.arity()].fill(Kind::Full);
-            kernel(profile, op, kinds, true)
+            kernel(profile, op, kinds, each(profile) == 4)
         })
         .collect();
     let op = super::Binary::Sub.into();
     for kind in [Kind::Scalar, Kind::Strided, Kind::Own] {
         for vectors in [false, true] {
+            if vectors && each(profile) != 4 {
+                continue;
+            }
             all.push(kernel(profile, op, [kind, Kind::Full, Kind::None], vectors));
         }
     }

@@ -295,7 +295,12 @@ pub fn zip_matrix<'a>(
 pub fn powi(x: &Buffer<f32>, n: i32) -> Result<Buffer<f32>> {
     let mut out = x.device().empty(x.len())?;
     let places = [Place::Full(x), Place::Scalar(n as u32)];
-    run(Op::Power(table::Power::Powi), [1, x.len()], &places, &mut out)?;
+    run(
+        Op::Power(table::Power::Powi),
+        [1, x.len()],
+        &places,
+        &mut out,
+    )?;
     Ok(out)
 }
 

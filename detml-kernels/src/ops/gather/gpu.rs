@@ -4,6 +4,7 @@ use super::Of;
 use crate::device::{Buffer, Element, Kernel, args};
 use crate::ieee::FloatProfile;
 use crate::ops::grid;
+use crate::prim;
 use cubecl::prelude::*;
 use detml_core::Result;
 
@@ -30,14 +31,12 @@ fn gather<T: CubePrimitive>(
         let c = i - r * width;
         let mut from = r;
         let mut column = c;
-        let mut named = r;
         if comptime!(of == Of::Rows) {
             from = index[r as usize];
-            named = from;
         } else {
             column = index[c as usize];
-            named = column;
         }
+        let named = prim::select_u32(comptime!(of == Of::Rows), from, column);
         if named < bound {
             out[i as usize] = x[(from * columns + column) as usize];
         } else {
@@ -52,23 +51,38 @@ fn zeros() -> Words {
 }
 
 pub(super) fn kernel(profile: FloatProfile, of: Of, vectors: bool) -> Kernel {
-    Kernel::new("gather", profile, (of, vectors), CubeDim::new_1d(UNITS), move |d| {
-        macro_rules! define {
-            ($T:ty, $zero:expr) => {{
-                let (x, index, out) = (d.input::<$T>(), d.input::<u32>(), d.output::<$T>());
-                let [columns, bound, width, total] = [(); 4].map(|()| d.scalar::<u32>());
-                let zero = $zero;
-                gather::expand::<$T>(
-                    d.scope(), x, index, out, zero, columns, bound, width, total, of,
-                );
-            }};
-        }
-        if vectors {
-            define!(Words, zeros::expand(d.scope()));
-        } else {
-            define!(u32, 0u32.into());
-        }
-    })
+    Kernel::new(
+        "gather",
+        profile,
+        (of, vectors),
+        CubeDim::new_1d(UNITS),
+        move |d| {
+            macro_rules! define {
+                ($T:ty, $zero:expr) => {{
+                    let (x, index, out) = (d.input::<$T>(), d.input::<u32>(), d.output::<$T>());
+                    let [columns, bound, width, total] = [(); 4].map(|()| d.scalar::<u32>());
+                    let zero = $zero;
+                    gather::expand::<$T>(
+                        d.scope(),
+                        x,
+                        index,
+                        out,
+                        zero,
+                        columns,
+                        bound,
+                        width,
+                        total,
+                        of,
+                    );
+                }};
+            }
+            if vectors {
+                define!(Words, zeros::expand(d.scope()));
+            } else {
+                define!(u32, 0u32.into());
+            }
+        },
+    )
 }
 
 pub(super) fn run<T: Element>(

@@ -3,7 +3,13 @@
 use super::Of;
 
 pub(super) fn gather(of: Of, x: &[u32], [rows, columns]: [usize; 2], index: &[u32]) -> Vec<u32> {
-    let at = |r: usize, c: usize| if r < rows && c < columns { x[r * columns + c] } else { 0 };
+    let at = |r: usize, c: usize| {
+        if r < rows && c < columns {
+            x[r * columns + c]
+        } else {
+            0
+        }
+    };
     let mut out = Vec::new();
     match of {
         Of::Rows => {

@@ -72,11 +72,7 @@ pub fn rows<T: Element>(
 ///
 /// # Errors
 /// As [`rows`].
-pub fn elements<T: Element>(
-    out: &mut Buffer<T>,
-    index: &Buffer<u32>,
-    x: &Buffer<T>,
-) -> Result<()> {
+pub fn elements<T: Element>(out: &mut Buffer<T>, index: &Buffer<u32>, x: &Buffer<T>) -> Result<()> {
     let shape = [out.len(), 1];
     rows(out, shape, index, x)
 }

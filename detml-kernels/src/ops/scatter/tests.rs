@@ -10,8 +10,15 @@ fn numbers(seed: u32, n: usize) -> Vec<u32> {
 
 fn shapes_and_duplicates(device: &Device) {
     for [r, c, n] in [
-        [5, 1, 9], [5, 3, 9], [5, 4, 0], [300, 28, 1000], [7, 333, 500], [0, 3, 4], [3, 0, 4],
-        [1, 1, 70_000], [2000, 1, 300],
+        [5, 1, 9],
+        [5, 3, 9],
+        [5, 4, 0],
+        [300, 28, 1000],
+        [7, 333, 500],
+        [0, 3, 4],
+        [3, 0, 4],
+        [1, 1, 70_000],
+        [2000, 1, 300],
     ] {
         let (old, x) = (numbers(1, r * c), numbers(2, n * c));
         let index: Vec<u32> = numbers(3, n)
@@ -25,17 +32,27 @@ fn shapes_and_duplicates(device: &Device) {
         if c > 0 {
             plain::rows(&mut expected, c, &index, &x);
         }
-        assert_words(&format!("{r} x {c}"), &device.read(&out).unwrap(), &expected);
+        assert_words(
+            &format!("{r} x {c}"),
+            &device.read(&out).unwrap(),
+            &expected,
+        );
     }
     let mut out = device.upload(&[0i32; 3]).unwrap();
-    let (i, x) = (device.upload(&[1, 1, 0]).unwrap(), device.upload(&[-1i32, -2, -3]).unwrap());
+    let (i, x) = (
+        device.upload(&[1, 1, 0]).unwrap(),
+        device.upload(&[-1i32, -2, -3]).unwrap(),
+    );
     elements(&mut out, &i, &x).unwrap();
     assert_eq!(device.read(&out).unwrap(), [-3, -2, 0]);
 }
 
 fn refusals(device: &Device) {
     let mut out = device.upload(&[0u32; 6]).unwrap();
-    let (x, i) = (device.upload(&[0u32; 4]).unwrap(), device.upload(&[0u32; 2]).unwrap());
+    let (x, i) = (
+        device.upload(&[0u32; 4]).unwrap(),
+        device.upload(&[0u32; 2]).unwrap(),
+    );
     for shape in [[2, 2], [2, 3], [usize::MAX, 3]] {
         let error = rows(&mut out, shape, &i, &x).unwrap_err();
         assert!(matches!(error, Error::Shape { .. }), "{error}");

@@ -28,11 +28,17 @@ fn search(keys: &Array<u32>, offsets: &mut Array<u32>, len: u32, total: u32) {
 }
 
 pub(super) fn kernel(profile: FloatProfile) -> Kernel {
-    Kernel::new("segment_offsets", profile, (), CubeDim::new_1d(UNITS), |d| {
-        let (keys, offsets) = (d.input::<u32>(), d.output::<u32>());
-        let [len, total] = [(); 2].map(|()| d.scalar::<u32>());
-        search::expand(d.scope(), keys, offsets, len, total);
-    })
+    Kernel::new(
+        "segment_offsets",
+        profile,
+        (),
+        CubeDim::new_1d(UNITS),
+        |d| {
+            let (keys, offsets) = (d.input::<u32>(), d.output::<u32>());
+            let [len, total] = [(); 2].map(|()| d.scalar::<u32>());
+            search::expand(d.scope(), keys, offsets, len, total);
+        },
+    )
 }
 
 pub(super) fn offsets(keys: &Buffer<u32>, offsets: &mut Buffer<u32>) -> Result<()> {

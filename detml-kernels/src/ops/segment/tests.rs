@@ -51,7 +51,12 @@ fn check<F: Traits>(device: &Device, x: &[f32], columns: usize, keys: &[u32], gr
 
 fn groups(device: &Device) {
     for (n, columns, groups) in [
-        (1, 1, 1), (100, 1, 7), (100, 3, 7), (1000, 28, 5), (500, 1, 400), (3000, 40, 2),
+        (1, 1, 1),
+        (100, 1, 7),
+        (100, 3, 7),
+        (1000, 28, 5),
+        (500, 1, 400),
+        (3000, 40, 2),
     ] {
         let x = moderate(n as u32, n * columns);
         let keys = keys(n as u32, n, groups);
@@ -93,8 +98,14 @@ fn empty_groups(device: &Device) {
     assert_eq!(bits(mean(&x, 1, &s)), [nan, 2.0f32.to_bits(), nan]);
     assert_eq!(bits(min(&x, 1, &s)), [nan, 1.0f32.to_bits(), nan]);
     assert_eq!(bits(max(&x, 1, &s)), [nan, 3.0f32.to_bits(), nan]);
-    assert_eq!(bits(mean_variance(&x, 1, &s, 0).map(|r| r.1)), [nan, 1.0f32.to_bits(), nan]);
-    assert_eq!(device.read(&argmin(&x, 1, &s).unwrap()).unwrap(), [u32::MAX, 1, u32::MAX]);
+    assert_eq!(
+        bits(mean_variance(&x, 1, &s, 0).map(|r| r.1)),
+        [nan, 1.0f32.to_bits(), nan]
+    );
+    assert_eq!(
+        device.read(&argmin(&x, 1, &s).unwrap()).unwrap(),
+        [u32::MAX, 1, u32::MAX]
+    );
     let none = Segments::of_offsets(device, &[0]).unwrap();
     assert!(none.is_empty());
     assert!(sum(&x, 1, &none).unwrap().is_empty());
@@ -107,7 +118,9 @@ fn neighbours_do_not_show(device: &Device) {
     let here = device.upload(&x).unwrap();
     let alone = |from: usize, to: usize| {
         let x = device.upload(&x[from..to]).unwrap();
-        device.read(&reduce::sum(&x, reduce::Axis::Whole, [1, to - from]).unwrap()).unwrap()[0]
+        device
+            .read(&reduce::sum(&x, reduce::Axis::Whole, [1, to - from]).unwrap())
+            .unwrap()[0]
     };
     let s = Segments::of_offsets(device, &[3, 100, 5500, 9000]).unwrap();
     let got = device.read(&sum(&here, 1, &s).unwrap()).unwrap();

@@ -82,17 +82,29 @@ fn unpack_bytes(
 }
 
 fn pack_kernel(profile: FloatProfile, half: Half) -> Kernel {
-    Kernel::new("pack_halves", profile, half, CubeDim::new_1d(UNITS), move |d| {
-        let (x, out, len) = (d.input::<f32>(), d.output::<u32>(), d.scalar::<u32>());
-        pack_halves::expand(d.scope(), x, out, len, half);
-    })
+    Kernel::new(
+        "pack_halves",
+        profile,
+        half,
+        CubeDim::new_1d(UNITS),
+        move |d| {
+            let (x, out, len) = (d.input::<f32>(), d.output::<u32>(), d.scalar::<u32>());
+            pack_halves::expand(d.scope(), x, out, len, half);
+        },
+    )
 }
 
 fn unpack_kernel(profile: FloatProfile, half: Half) -> Kernel {
-    Kernel::new("unpack_halves", profile, half, CubeDim::new_1d(UNITS), move |d| {
-        let (x, out, len) = (d.input::<u32>(), d.output::<f32>(), d.scalar::<u32>());
-        unpack_halves::expand(d.scope(), x, out, len, half);
-    })
+    Kernel::new(
+        "unpack_halves",
+        profile,
+        half,
+        CubeDim::new_1d(UNITS),
+        move |d| {
+            let (x, out, len) = (d.input::<u32>(), d.output::<f32>(), d.scalar::<u32>());
+            unpack_halves::expand(d.scope(), x, out, len, half);
+        },
+    )
 }
 
 fn pack_int8_kernel(profile: FloatProfile) -> Kernel {
@@ -141,7 +153,11 @@ pub(super) fn decode(half: Half, words: &Buffer<u32>, out: &mut Buffer<f32>) -> 
     }
     let len = out.len();
     let kernel = unpack_kernel(device.profile()?, half);
-    device.launch(&kernel, grid(len, UNITS as usize)?, args![words, out, len as u32])
+    device.launch(
+        &kernel,
+        grid(len, UNITS as usize)?,
+        args![words, out, len as u32],
+    )
 }
 
 pub(super) fn encode_int8(

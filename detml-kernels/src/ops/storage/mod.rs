@@ -140,13 +140,16 @@ pub fn decode_int8(x: &Int8) -> Result<Buffer<f32>> {
     let [rows, columns] = x.shape;
     let words = rows.checked_mul(columns.div_ceil(4));
     let len = rows.checked_mul(columns);
-    let (Some(len), true, true) =
-        (len, words == Some(x.codes.len()), x.exponents.len() == rows)
+    let (Some(len), true, true) = (len, words == Some(x.codes.len()), x.exponents.len() == rows)
     else {
         return Err(Error::shape(
             "decode_int8",
             format!("codes and exponents of {rows} x {columns}"),
-            format!("{} words and {} exponents", x.codes.len(), x.exponents.len()),
+            format!(
+                "{} words and {} exponents",
+                x.codes.len(),
+                x.exponents.len()
+            ),
         ));
     };
     let device = x.codes.device();

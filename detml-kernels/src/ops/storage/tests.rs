@@ -19,7 +19,11 @@ fn halves(device: &Device) {
                 .map(|x| code(&x[0]) | x.get(1).map_or(0, code) << 16)
                 .collect();
             let packed = encode(half, &here).unwrap();
-            assert_words(&format!("{half:?} {n}"), &device.read(&packed).unwrap(), &expected);
+            assert_words(
+                &format!("{half:?} {n}"),
+                &device.read(&packed).unwrap(),
+                &expected,
+            );
             let back = device.read(&decode(half, &packed, n).unwrap()).unwrap();
             let expected: Vec<f32> = x.iter().map(|x| decode_half(code(x), half)).collect();
             assert_bits(&format!("{half:?} {n}"), &back, &expected);
@@ -45,7 +49,11 @@ fn bytes(device: &Device) {
             }
         }
         assert_eq!(device.read(&q.exponents).unwrap(), exponents);
-        assert_words(&format!("{rows} x {columns}"), &device.read(&q.codes).unwrap(), &codes);
+        assert_words(
+            &format!("{rows} x {columns}"),
+            &device.read(&q.codes).unwrap(),
+            &codes,
+        );
         let decoded = device.read(&decode_int8(&q).unwrap()).unwrap();
         assert_bits(&format!("{rows} x {columns}"), &decoded, &back);
     }

@@ -44,11 +44,17 @@ fn transpose(x: &Array<u32>, out: &mut Array<u32>, batch: u32, rows: u32, column
 }
 
 pub(super) fn kernel(profile: FloatProfile) -> Kernel {
-    Kernel::new("transpose", profile, (), CubeDim::new_1d(TILE * STEP), |d| {
-        let (x, out) = (d.input::<u32>(), d.output::<u32>());
-        let [batch, rows, columns] = [(); 3].map(|()| d.scalar::<u32>());
-        transpose::expand(d.scope(), x, out, batch, rows, columns);
-    })
+    Kernel::new(
+        "transpose",
+        profile,
+        (),
+        CubeDim::new_1d(TILE * STEP),
+        |d| {
+            let (x, out) = (d.input::<u32>(), d.output::<u32>());
+            let [batch, rows, columns] = [(); 3].map(|()| d.scalar::<u32>());
+            transpose::expand(d.scope(), x, out, batch, rows, columns);
+        },
+    )
 }
 
 pub(super) fn run<T: Element>(

@@ -36,9 +36,7 @@ pub fn transpose<T: Element>(x: &Buffer<T>, shape: [usize; 2]) -> Result<Buffer<
 /// As [`transpose`].
 pub fn transpose_batch<T: Element>(x: &Buffer<T>, shape: [usize; 3]) -> Result<Buffer<T>> {
     let [batch, rows, columns] = shape;
-    let len = batch
-        .checked_mul(rows)
-        .and_then(|n| n.checked_mul(columns));
+    let len = batch.checked_mul(rows).and_then(|n| n.checked_mul(columns));
     if len != Some(x.len()) {
         return Err(Error::shape(
             "transpose",

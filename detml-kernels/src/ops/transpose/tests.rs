@@ -10,27 +10,52 @@ fn numbers(n: usize) -> Vec<u32> {
 
 fn shapes(device: &Device) {
     for [rows, columns] in [
-        [1, 1], [1, 7], [7, 1], [0, 5], [5, 0], [3, 4], [31, 33], [32, 32], [64, 96], [65, 40],
-        [200, 333], [1, 5000], [5000, 1],
+        [1, 1],
+        [1, 7],
+        [7, 1],
+        [0, 5],
+        [5, 0],
+        [3, 4],
+        [31, 33],
+        [32, 32],
+        [64, 96],
+        [65, 40],
+        [200, 333],
+        [1, 5000],
+        [5000, 1],
     ] {
         let x = numbers(rows * columns);
         let got = transpose(&device.upload(&x).unwrap(), [rows, columns]).unwrap();
         let expected = plain::transpose(&x, rows, columns);
-        assert_words(&format!("{rows} x {columns}"), &device.read(&got).unwrap(), &expected);
+        assert_words(
+            &format!("{rows} x {columns}"),
+            &device.read(&got).unwrap(),
+            &expected,
+        );
     }
 }
 
 fn batches(device: &Device) {
     let x = numbers(7 * 40 * 50);
     let got = transpose_batch(&device.upload(&x).unwrap(), [7, 40, 50]).unwrap();
-    let expected: Vec<_> = x.chunks(2000).flat_map(|x| plain::transpose(x, 40, 50)).collect();
+    let expected: Vec<_> = x
+        .chunks(2000)
+        .flat_map(|x| plain::transpose(x, 40, 50))
+        .collect();
     assert_words("batch", &device.read(&got).unwrap(), &expected);
 }
 
 fn bits_stay(device: &Device) {
-    let x: Vec<f32> = [0xffc0_0001u32, 0x7f80_0001, 0x8000_0000, 1].map(f32::from_bits).into();
+    let x: Vec<f32> = [0xffc0_0001u32, 0x7f80_0001, 0x8000_0000, 1]
+        .map(f32::from_bits)
+        .into();
     let got = transpose(&device.upload(&x).unwrap(), [2, 2]).unwrap();
-    let got: Vec<_> = device.read(&got).unwrap().iter().map(|x| x.to_bits()).collect();
+    let got: Vec<_> = device
+        .read(&got)
+        .unwrap()
+        .iter()
+        .map(|x| x.to_bits())
+        .collect();
     assert_eq!(got, [0xffc0_0001, 0x8000_0000, 0x7f80_0001, 1]);
 }
 
