@@ -193,8 +193,8 @@ impl<A: Apply> Task<'_, A> {
 
 #[inline(always)]
 fn block<A: Apply>(ieee: &Ieee, out: &mut [u32], operands: [Block<'_>; 3]) {
-    let n = out.len();
     if A::ARITY == 3 {
+        let n = out.len();
         let mut spread = [[0; BLOCK]; 3];
         let mut slices: [&[u32]; 3] = [&[]; 3];
         for ((slice, operand), spread) in slices.iter_mut().zip(operands).zip(&mut spread) {
@@ -212,10 +212,21 @@ fn block<A: Apply>(ieee: &Ieee, out: &mut [u32], operands: [Block<'_>; 3]) {
         }
         return;
     }
-    match (operands[0], operands[1]) {
-        (Block::Slice(a), Block::Slice(b)) => {
+    // A unary function is not compiled into the loops of two operands.
+    let second = if A::ARITY == 1 {
+        Block::Scalar(0)
+    } else {
+        operands[1]
+    };
+    match (operands[0], second) {
+        (Block::Slice(a), Block::Slice(b)) if A::ARITY == 2 => {
             for ((o, a), b) in out.iter_mut().zip(a).zip(b) {
                 *o = A::apply(ieee, *a, *b, 0);
+            }
+        }
+        (Block::Scalar(a), Block::Slice(b)) if A::ARITY == 2 => {
+            for (o, b) in out.iter_mut().zip(b) {
+                *o = A::apply(ieee, a, *b, 0);
             }
         }
         (Block::Slice(a), Block::Scalar(b)) => {
@@ -223,12 +234,8 @@ fn block<A: Apply>(ieee: &Ieee, out: &mut [u32], operands: [Block<'_>; 3]) {
                 *o = A::apply(ieee, *a, b, 0);
             }
         }
-        (Block::Scalar(a), Block::Slice(b)) => {
-            for (o, b) in out.iter_mut().zip(b) {
-                *o = A::apply(ieee, a, *b, 0);
-            }
-        }
         (Block::Scalar(a), Block::Scalar(b)) => out.fill(A::apply(ieee, a, b, 0)),
+        (_, Block::Slice(_)) => {}
     }
 }
 

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 backend_suite! {
-    every_function,
+    functions_of_one,
+    functions_of_more,
     tails_and_empty,
     operands_of_every_kind,
     any_shape_and_stride,
@@ -91,9 +92,17 @@ fn check(device: &Device, op: Op, shape: [usize; 2], operands: &[Given], own: &[
     assert_words(&format!("{op:?} {shape:?}"), &got, &expected);
 }
 
-fn every_function(device: &Device) {
+fn functions_of_one(device: &Device) {
+    every_function(device, |op| op.arity() == 1);
+}
+
+fn functions_of_more(device: &Device) {
+    every_function(device, |op| op.arity() > 1);
+}
+
+fn every_function(device: &Device, which: fn(&Op) -> bool) {
     let n = 1000;
-    for (seed, op) in Op::all().enumerate() {
+    for (seed, op) in Op::all().filter(which).enumerate() {
         let operands: Vec<_> = (0..op.arity() as u32)
             .map(|i| Given::Full(hostile(seed as u32 * 3 + i, n)))
             .collect();

@@ -149,9 +149,13 @@ fn refusals(device: &Device) {
 /// Sabotage: a group folded from where it lies instead of from its own first row shows.
 #[test]
 fn lanes_by_row_show() {
-    let x = moderate(3, 1000);
-    let right = plain::result::<fold::Sum>(&words(&x[37..937]), 0, 0);
-    let mut padded = vec![0; 37];
-    padded.extend(words(&x[37..937]));
-    assert_ne!(right, plain::result::<fold::Sum>(&padded, 0, 0));
+    let differ = (0..20).filter(|&seed| {
+        let x = words(&moderate(seed, 1000));
+        let right = plain::result::<fold::Sum>(&x[37..937], 0, 0);
+        let mut padded = vec![0; 37];
+        padded.extend(&x[37..937]);
+        right != plain::result::<fold::Sum>(&padded, 0, 0)
+    });
+    // One sum may round alike in two orders.
+    assert!(differ.count() >= 5);
 }
