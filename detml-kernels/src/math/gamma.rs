@@ -1,6 +1,6 @@
 //! The logarithm of the gamma function and its derivative.
 
-use super::{logarithm::ln_pair, parts::*, trigonometric::sin_cos};
+use super::{logarithm::ln_pair, parts::*, trigonometric::sin_cos_pairs};
 use crate::{ieee::Ieee, prim};
 use cubecl::prelude::*;
 
@@ -120,7 +120,7 @@ fn half_turn(ieee: &Ieee, rest: f32) -> HalfTurn {
     let swapped = ieee.lt(0.25f32, f);
     let g = prim::select(swapped, ieee.sub(0.5f32, f), f);
     let r = two_product(ieee, g, PI);
-    let values = sin_cos(
+    let values = sin_cos_pairs(
         ieee,
         Pair {
             hi: r.hi,

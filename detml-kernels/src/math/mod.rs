@@ -37,4 +37,4 @@ pub use logarithm::{ln, log1p, log2, log10};
 pub use logistic::{log_sigmoid, sigmoid, silu, softplus};
 pub use power::{pow, powi};
 pub use root::{cbrt, hypot, rsqrt};
-pub use trigonometric::{cos, sin, tan};
+pub use trigonometric::{SinCos, cos, sin, sin_cos, tan};

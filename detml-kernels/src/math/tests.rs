@@ -452,6 +452,16 @@ fn special_values_of_roots() {
 }
 
 #[test]
+fn sin_cos_gives_both() {
+    for x in inputs(4, 20_000) {
+        let x = f32::from_bits(x);
+        let both = sin_cos(&Ieee::PLAIN, x);
+        assert_eq!(both.sin.to_bits(), sin(&Ieee::PLAIN, x).to_bits(), "{x:e}");
+        assert_eq!(both.cos.to_bits(), cos(&Ieee::PLAIN, x).to_bits(), "{x:e}");
+    }
+}
+
+#[test]
 fn special_values_of_trigonometric_functions() {
     for f in [sin, cos, tan] {
         check(f, &[(INF, NAN), (-INF, NAN)]);

@@ -34,8 +34,9 @@ const TURN_7: u32 = 0x7f94_58ea;
 /// The bits of pi / 4, rounded up.
 const QUARTER_PI: u32 = 0x3f49_0fdb;
 
+/// The sine and the cosine of a remainder.
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct SinCos {
+pub(super) struct SinCosPairs {
     pub(super) sin: Pair,
     pub(super) cos: Pair,
 }
@@ -43,7 +44,7 @@ pub(super) struct SinCos {
 /// For `|r| <= pi / 4`, to 2^-27.
 #[cube]
 #[inline(always)]
-pub(super) fn sin_cos(ieee: &Ieee, r: Pair) -> SinCos {
+pub(super) fn sin_cos_pairs(ieee: &Ieee, r: Pair) -> SinCosPairs {
     let square = two_product(ieee, r.hi, r.hi);
     // sin(hi + lo) = hi + hi^3 SIN + lo (1 - hi^2 / 2)
     let p = poly4(ieee, square.hi, SIN_0, SIN_1, SIN_2, SIN_3);
@@ -57,7 +58,7 @@ pub(super) fn sin_cos(ieee: &Ieee, r: Pair) -> SinCos {
     let rest = ieee.fma(ieee.neg(r.hi), r.lo, rest);
     let rest = ieee.fma(ieee.mul(square.hi, square.hi), p, rest);
     let cos = fast_two_sum(ieee, one.hi, rest);
-    SinCos { sin, cos }
+    SinCosPairs { sin, cos }
 }
 
 /// The sine and the cosine of a remainder in -pi/4..=pi/4, and the quadrant it is counted from.
@@ -131,7 +132,7 @@ fn angle(ieee: &Ieee, a: f32) -> Angle {
     let lo = prim::from_bits(prim::bits(r.lo) ^ sign);
     let hi = prim::select(within, a, hi);
     let lo = prim::select(within, 0.0f32, lo);
-    let values = sin_cos(ieee, Pair { hi, lo });
+    let values = sin_cos_pairs(ieee, Pair { hi, lo });
     Angle {
         sin: values.sin,
         cos: values.cos,
@@ -152,17 +153,38 @@ fn flip(y: f32, sign: u32) -> f32 {
     prim::from_bits(prim::bits(y) ^ sign)
 }
 
+/// What [`sin_cos`] gives.
+#[derive(CubeType, Clone, Copy, Debug, PartialEq)]
+pub struct SinCos {
+    /// The sine.
+    pub sin: f32,
+    /// The cosine.
+    pub cos: f32,
+}
+
+/// The sine and the cosine of x radians at the cost of one: those of [`sin`] and [`cos`].
+#[cube]
+#[inline(always)]
+pub fn sin_cos(ieee: &Ieee, x: f32) -> SinCos {
+    let a = angle(ieee, ieee.abs(x));
+    let odd = (a.quadrant & 1u32) != 0u32;
+    let sin = prim::select(odd, a.cos.hi, a.sin.hi);
+    let sin_sign = (prim::bits(x) & SIGN) ^ ((a.quadrant & 2u32) << 30u32);
+    let cos = prim::select(odd, a.sin.hi, a.cos.hi);
+    let cos_sign = (prim::wrapping_add(a.quadrant, 1u32) & 2u32) << 30u32;
+    SinCos {
+        sin: nan_unless_finite(x, flip(sin, sin_sign)),
+        cos: nan_unless_finite(x, flip(cos, cos_sign)),
+    }
+}
+
 /// The sine of x radians, for every x. At most 1 ulp.
 ///
 /// NaN at both infinities; a zero keeps its sign.
 #[cube]
 #[inline(always)]
 pub fn sin(ieee: &Ieee, x: f32) -> f32 {
-    let a = angle(ieee, ieee.abs(x));
-    let odd = (a.quadrant & 1u32) != 0u32;
-    let y = prim::select(odd, a.cos.hi, a.sin.hi);
-    let sign = (prim::bits(x) & SIGN) ^ ((a.quadrant & 2u32) << 30u32);
-    nan_unless_finite(x, flip(y, sign))
+    sin_cos(ieee, x).sin
 }
 
 /// The cosine of x radians, for every x. At most 1 ulp.
@@ -171,11 +193,7 @@ pub fn sin(ieee: &Ieee, x: f32) -> f32 {
 #[cube]
 #[inline(always)]
 pub fn cos(ieee: &Ieee, x: f32) -> f32 {
-    let a = angle(ieee, ieee.abs(x));
-    let odd = (a.quadrant & 1u32) != 0u32;
-    let y = prim::select(odd, a.sin.hi, a.cos.hi);
-    let sign = (prim::wrapping_add(a.quadrant, 1u32) & 2u32) << 30u32;
-    nan_unless_finite(x, flip(y, sign))
+    sin_cos(ieee, x).cos
 }
 
 /// The tangent of x radians, for every x. At most 1 ulp.
