@@ -1,7 +1,9 @@
 //! Operations on buffers: for each a contract, a GPU kernel, a CPU loop and a plain reference,
 //! side by side.
 
+pub mod boosting;
 pub mod elementwise;
+pub mod forest;
 pub mod gather;
 pub mod gemm;
 pub mod histogram;

@@ -1,0 +1,142 @@
+//! The search for the best split of a node in a group's histograms.
+
+use super::super::arith::*;
+use super::histogram::Entry;
+use super::{Sums, Units};
+use crate::ieee::Ieee;
+
+/// The best split found so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Best {
+    pub(super) score: f32,
+    pub(super) feature: u32,
+    pub(super) bin: u8,
+    pub(super) missing_left: bool,
+    pub(super) left: Sums,
+}
+
+/// Sums over the bins up to and including each one.
+pub(super) struct Prefix {
+    g: [i64; 256],
+    h: [i64; 256],
+}
+
+impl Prefix {
+    pub(super) fn new() -> Self {
+        Self {
+            g: [0; 256],
+            h: [0; 256],
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn set(&mut self, bin: usize, sums: Sums) {
+        self.g[bin] = sums.g;
+        self.h[bin] = sums.h;
+    }
+}
+
+impl From<Entry> for Sums {
+    #[inline(always)]
+    fn from(entry: Entry) -> Self {
+        Self {
+            g: entry.g,
+            h: entry.h,
+        }
+    }
+}
+
+impl From<Sums> for Entry {
+    #[inline(always)]
+    fn from(sums: Sums) -> Self {
+        Self {
+            g: sums.g,
+            h: sums.h,
+        }
+    }
+}
+
+/// The better of `best` and the splits of one feature of `count` bins.
+///
+/// Features come in ascending order: among equal scores the earlier stays (`N10`).
+#[inline(always)]
+pub(super) fn better(
+    ieee: &Ieee,
+    best: &mut Option<Best>,
+    feature: u32,
+    prefix: &mut Prefix,
+    count: usize,
+    missing: Sums,
+    whole: Sums,
+    units: &Units,
+) {
+    let end = count.next_multiple_of(LANES);
+    prefix.g[count..end].fill(0);
+    prefix.h[count..end].fill(0);
+    let mut left = [0; 256];
+    let mut top = scores(ieee, prefix, count, missing, whole, units, &mut left);
+    let mut right = [0; 256];
+    let both = missing != Sums::default();
+    if both {
+        let none = Sums::default();
+        top = top.max(scores(ieee, prefix, count, none, whole, units, &mut right));
+    }
+    if top <= best.map_or(NO_SPLIT as i32, |best| order(best.score)) {
+        return;
+    }
+    let found = (0..count).find(|&bin| left[bin] == top || (both && right[bin] == top));
+    if let Some(bin) = found {
+        let missing_left = left[bin] == top;
+        let upto = Sums {
+            g: prefix.g[bin],
+            h: prefix.h[bin],
+        };
+        *best = Some(Best {
+            score: f32::from_bits(top as u32),
+            feature,
+            bin: bin as u8,
+            missing_left,
+            left: if missing_left { upto + missing } else { upto },
+        });
+    }
+}
+
+/// A score as an integer of the same order: none is a NaN, -0 or below `NO_SPLIT`.
+#[inline(always)]
+fn order(score: f32) -> i32 {
+    score.to_bits() as i32
+}
+
+/// Bins beyond the last are computed too, to fill whole vectors, and then overwritten.
+const LANES: usize = 16;
+
+/// The scores of a split after each bin, `extra` going to the left. Returns the highest.
+#[inline(always)]
+fn scores(
+    ieee: &Ieee,
+    prefix: &Prefix,
+    count: usize,
+    extra: Sums,
+    whole: Sums,
+    units: &Units,
+    scores: &mut [i32; 256],
+) -> i32 {
+    let end = count.next_multiple_of(LANES);
+    let (g, h, out) = (&prefix.g[..end], &prefix.h[..end], &mut scores[..end]);
+    for i in 0..end {
+        let (gl, hl) = (g[i] + extra.g, h[i] + extra.h);
+        let (gr, hr) = (whole.g - gl, whole.h - hl);
+        let of = |x: i64| unit(ieee, x as f32);
+        out[i] = order(split_score(
+            ieee,
+            of(gl),
+            of(hl),
+            of(gr),
+            of(hr),
+            &units.penalty,
+        ));
+    }
+    out[count..].fill(NO_SPLIT as i32);
+    out.iter()
+        .fold(NO_SPLIT as i32, |top, &score| top.max(score))
+}

@@ -1,0 +1,444 @@
+//! Gradient boosting of depth-wise trees on binned features.
+//!
+//! A [`Booster`] holds the training set on a device and grows one round of trees at a time. Its
+//! bits are a function of the bins, targets, weights and settings alone: neither the device, nor
+//! the number of threads, nor (without row sampling) the order of the rows shows.
+//!
+//! # Why the sums are exact (`N9`)
+//! In each round and for each output, gradients are scaled by the largest power of two `2^s` with
+//! `|g| 2^s < 2^30` for every row, and rounded to integers, ties to even; Hessians likewise with
+//! their own power. The largest magnitude is an integer maximum of bit patterns, so it depends on
+//! no order. A sum over any set of fewer than `2^32` rows is below `2^62` in magnitude: it fits
+//! 64 bits, and so does the difference of two such sums over nested sets. Hence every histogram
+//! entry, prefix sum, and sibling (parent minus child) is the exact integer, in whatever order,
+//! on however many threads, from however many shards it is made.
+//!
+//! # The choice of a split
+//! Sums become binary32 only in the score. With `G` and `H` the sums of a side (nearest binary32
+//! to the integer, times `2^-30`, so that a unit is the power of two just above the largest
+//! gradient or Hessian), `lambda`, `alpha`, `gamma` and the least weight scaled to these units by
+//! exact powers of two:
+//!
+//! ```text
+//! shrink(G) = sign(G) max(|G| - alpha, 0)
+//! score     = shrink(G)^2 / (H + lambda)
+//! split     = score(left) + score(right)        both H > 0 and >= least weight, else none
+//! gain      = split - score(node)
+//! leaf      = -shrink(G) / (H + lambda) * unit of G / unit of H * learning rate
+//! ```
+//! As `|G| < 2^32` and `H` is 0 or in `2^-30 ..= 2^32`, nothing overflows. The best split of a
+//! node has the highest `split`; ties go to the lowest feature, then the lowest bin, then missing
+//! values to the left (`N10`). It is made if `gain >= gamma` and `gain > score(node) 2^-20`: below
+//! that it is rounding of the scores. XGBoost's gain is the same; its guard is an absolute 1e-6.
+//!
+//! A split sends bins up to and including its own to the left. Missing values go to the better
+//! side. A node without missing rows (more exactly, whose missing rows have sums of zero) gives
+//! both sides the same integers, so the tie sends later missing values to the left: this never
+//! depends on a rounding residue.
+
+mod arith;
+mod cpu;
+mod link;
+#[cfg(test)]
+mod plain;
+mod sampling;
+#[cfg(test)]
+mod tests;
+
+use crate::device::Device;
+use detml_core::{Error, Result, Seed};
+
+pub use link::probabilities;
+
+/// The code of a missing value; other codes count bins from 0.
+pub const MISSING: u8 = 255;
+
+/// Binned features, row by row.
+#[derive(Clone, Debug)]
+pub struct Bins {
+    rows: usize,
+    codes: Vec<u8>,
+    counts: Vec<u16>,
+}
+
+impl Bins {
+    /// `codes` row by row, one for each feature of `counts`, which says how many bins a feature
+    /// has (at most 255; 0 if all its values are missing).
+    ///
+    /// # Errors
+    /// `Shape` if the codes don't fill the rows; `InvalidValue` for a code that is neither a bin
+    /// of its feature nor [`MISSING`]; `Unsupported` for `2^32 - 1` rows or more.
+    pub fn new(rows: usize, codes: Vec<u8>, counts: Vec<u16>) -> Result<Self> {
+        if rows >= u32::MAX as usize {
+            return Err(Error::unsupported(
+                format!("boosting on {rows} rows"),
+                "row indices are 32 bits wide",
+            ));
+        }
+        if rows.checked_mul(counts.len()) != Some(codes.len()) {
+            return Err(Error::shape(
+                "bins",
+                format_args!("{rows} x {}", counts.len()),
+                codes.len(),
+            ));
+        }
+        if let Some(&count) = counts.iter().find(|&&count| count > 255) {
+            return Err(Error::shape("bins of a feature", "at most 255", count));
+        }
+        if !counts.is_empty() {
+            for (row, codes) in codes.chunks_exact(counts.len()).enumerate() {
+                let bad =
+                    |(&code, &count): (&u8, &u16)| code != MISSING && u16::from(code) >= count;
+                // No early exit inside a row, so that the common case is one vector loop.
+                if codes
+                    .iter()
+                    .zip(&counts)
+                    .fold(false, |any, pair| any | bad(pair))
+                {
+                    return Err(Error::InvalidValue {
+                        what: "bins".into(),
+                        row,
+                        expected: "codes below the number of bins of their features".into(),
+                        got: format!("{codes:?}"),
+                    });
+                }
+            }
+        }
+        Ok(Self {
+            rows,
+            codes,
+            counts,
+        })
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of features.
+    pub fn features(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Number of bins of each feature.
+    pub fn counts(&self) -> &[u16] {
+        &self.counts
+    }
+
+    /// The codes, row by row.
+    pub fn codes(&self) -> &[u8] {
+        &self.codes
+    }
+}
+
+/// What is minimised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Half the squared error; the margin is the prediction.
+    Squared,
+    /// Logistic loss of targets 0 and 1; the margin is the log-odds of 1.
+    Logistic,
+    /// Multinomial logistic loss of targets `0..classes`, one margin a class.
+    Softmax {
+        /// Number of classes, at least 2.
+        classes: usize,
+    },
+}
+
+impl Loss {
+    /// Number of margins a row, and of trees a round.
+    pub fn outputs(self) -> usize {
+        match self {
+            Self::Squared | Self::Logistic => 1,
+            Self::Softmax { classes } => classes,
+        }
+    }
+}
+
+/// How trees grow. All numbers are finite and not negative.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Growth {
+    /// Splits between the root and a leaf, at most 32.
+    pub max_depth: u32,
+    /// Factor of every leaf.
+    pub learning_rate: f32,
+    /// L2 penalty of leaf values.
+    pub lambda: f32,
+    /// L1 penalty of leaf values.
+    pub alpha: f32,
+    /// Least gain of a split.
+    pub gamma: f32,
+    /// Least sum of Hessians on each side of a split.
+    pub min_child_weight: f32,
+    /// Share of rows that each round draws.
+    pub subsample: f32,
+    /// Share of features that each tree draws.
+    pub colsample_bytree: f32,
+    /// Share of the tree's features that each level draws.
+    pub colsample_bylevel: f32,
+    /// Share of the level's features that each node draws.
+    pub colsample_bynode: f32,
+    /// Seed of all draws.
+    pub seed: Seed,
+}
+
+/// A node of a [`Tree`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Node {
+    /// Index of the left child, the right one follows it; 0 for a leaf.
+    pub left: u32,
+    /// The feature that is split (0 for a leaf).
+    pub feature: u32,
+    /// The last bin that goes to the left (0 for a leaf).
+    pub bin: u8,
+    /// Whether missing values go to the left (true for a leaf).
+    pub missing_left: bool,
+    /// What a leaf adds to the margin (0 for an inner node).
+    pub value: f32,
+    /// What the split gains: twice the fall of the loss (0 for a leaf).
+    pub gain: f32,
+    /// Sum of the Hessians of the node's rows.
+    pub cover: f32,
+}
+
+/// A grown tree: nodes level by level, the root first, children in the order of their parents.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tree {
+    /// The nodes.
+    pub nodes: Vec<Node>,
+}
+
+/// Rows to train on or to follow.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// The binned features.
+    pub bins: Bins,
+    /// One target a row; the class number for classifying losses.
+    pub targets: Vec<f32>,
+    /// One weight a row, finite and above 0; all 1 if absent.
+    pub weights: Option<Vec<f32>>,
+}
+
+impl Table {
+    fn check(&self, counts: &[u16], loss: Loss) -> Result<()> {
+        let rows = self.bins.rows;
+        if self.bins.counts != counts {
+            return Err(Error::shape(
+                "bins of an eval set",
+                format_args!("the {} features of the training set", counts.len()),
+                format_args!("{} features, binned otherwise", self.bins.features()),
+            ));
+        }
+        if self.targets.len() != rows {
+            return Err(Error::shape("targets", rows, self.targets.len()));
+        }
+        let classes = match loss {
+            Loss::Squared => None,
+            Loss::Logistic => Some(2),
+            Loss::Softmax { classes } => Some(classes),
+        };
+        for (row, &y) in self.targets.iter().enumerate() {
+            let right = classes.map_or(y.is_finite(), |n| {
+                y >= 0.0 && y < n as f32 && y == y.trunc()
+            });
+            if !right {
+                return Err(Error::LabelOutOfRange {
+                    row,
+                    expected: match classes {
+                        Some(n) => format!("a whole number below {n}"),
+                        None => "a finite number".into(),
+                    },
+                    got: y.to_string(),
+                });
+            }
+        }
+        let Some(weights) = &self.weights else {
+            return Ok(());
+        };
+        if weights.len() != rows {
+            return Err(Error::shape("weights", rows, weights.len()));
+        }
+        if let Some(row) = weights.iter().position(|w| !(w.is_finite() && *w > 0.0)) {
+            return Err(Error::InvalidValue {
+                what: "weights".into(),
+                row,
+                expected: "a finite number above 0".into(),
+                got: weights[row].to_string(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The growing model and its training set on a device.
+pub struct Booster {
+    inner: Inner,
+}
+
+enum Inner {
+    Cpu(Box<cpu::Cpu>),
+    #[cfg(test)]
+    Plain(Box<plain::Plain>, Vec<Tree>),
+}
+
+impl Booster {
+    /// Puts the training set and the eval sets on the device. `base` is the margin that each
+    /// output starts from.
+    ///
+    /// # Errors
+    /// `Empty` without a training row; `Shape`, `InvalidValue` and `LabelOutOfRange` for tables
+    /// that don't fit the loss or each other; `InvalidParameter` for growth outside its domain;
+    /// those of the device.
+    pub fn new(
+        device: &Device,
+        train: Table,
+        evals: Vec<Table>,
+        loss: Loss,
+        base: &[f32],
+        growth: Growth,
+    ) -> Result<Self> {
+        check(&train, &evals, loss, base, &growth)?;
+        let Some(simd) = device.simd() else {
+            return Err(Error::unsupported("boosting on a GPU", "use the CPU"));
+        };
+        Ok(Self {
+            inner: Inner::Cpu(Box::new(cpu::Cpu::new(
+                simd, train, evals, loss, base, growth,
+            ))),
+        })
+    }
+
+    /// The readable reference.
+    #[cfg(test)]
+    fn plain(
+        train: Table,
+        evals: Vec<Table>,
+        loss: Loss,
+        base: &[f32],
+        growth: Growth,
+    ) -> Result<Self> {
+        check(&train, &evals, loss, base, &growth)?;
+        Ok(Self {
+            inner: Inner::Plain(
+                Box::new(plain::Plain::new(train, evals, loss, base, growth)),
+                Vec::new(),
+            ),
+        })
+    }
+
+    /// Grows one tree for each output. On a GPU this only asks for it.
+    ///
+    /// # Errors
+    /// `NonFinite` if a gradient or Hessian overflowed; those of the device. On a GPU either may
+    /// come later, from a method that waits.
+    pub fn round(&mut self) -> Result<()> {
+        match &mut self.inner {
+            Inner::Cpu(cpu) => cpu.round(),
+            #[cfg(test)]
+            Inner::Plain(plain, trees) => {
+                trees.extend(plain.round());
+                Ok(())
+            }
+        }
+    }
+
+    /// The trees grown since the last call, round by round, output by output. Waits for them.
+    ///
+    /// # Errors
+    /// As [`round`](Self::round).
+    pub fn take_trees(&mut self) -> Result<Vec<Tree>> {
+        match &mut self.inner {
+            Inner::Cpu(cpu) => Ok(cpu.take_trees()),
+            #[cfg(test)]
+            Inner::Plain(_, trees) => Ok(std::mem::take(trees)),
+        }
+    }
+
+    /// The margins of the training set, output by output. Waits for them.
+    ///
+    /// # Errors
+    /// As [`round`](Self::round).
+    pub fn margins(&self) -> Result<Vec<f32>> {
+        match &self.inner {
+            Inner::Cpu(cpu) => Ok(cpu.margins()),
+            #[cfg(test)]
+            Inner::Plain(plain, _) => Ok(plain.margins(0).to_vec()),
+        }
+    }
+
+    /// The margins of an eval set, output by output. Waits for them.
+    ///
+    /// # Errors
+    /// As [`round`](Self::round).
+    pub fn eval_margins(&self, set: usize) -> Result<Vec<f32>> {
+        match &self.inner {
+            Inner::Cpu(cpu) => Ok(cpu.eval_margins(set).to_vec()),
+            #[cfg(test)]
+            Inner::Plain(plain, _) => Ok(plain.margins(set + 1).to_vec()),
+        }
+    }
+}
+
+fn check(train: &Table, evals: &[Table], loss: Loss, base: &[f32], growth: &Growth) -> Result<()> {
+    if train.bins.rows == 0 {
+        return Err(Error::empty("training set (rows)"));
+    }
+    for table in std::iter::once(train).chain(evals) {
+        table.check(&train.bins.counts, loss)?;
+    }
+    if matches!(loss, Loss::Softmax { classes } if classes < 2) {
+        return Err(Error::parameter("classes", "at least 2", loss.outputs()));
+    }
+    if base.len() != loss.outputs() {
+        return Err(Error::shape("base margins", loss.outputs(), base.len()));
+    }
+    if let Some(base) = base.iter().find(|base| !base.is_finite()) {
+        return Err(Error::parameter("base", "finite margins", base));
+    }
+    growth.check()
+}
+
+impl Growth {
+    /// Deepest tree.
+    pub const MAX_DEPTH: u32 = 32;
+
+    /// Checks the domain of each setting.
+    ///
+    /// # Errors
+    /// `InvalidParameter`, naming the setting as builders do.
+    pub fn check(&self) -> Result<()> {
+        if self.max_depth > Self::MAX_DEPTH {
+            let expected = format_args!("at most {}", Self::MAX_DEPTH);
+            return Err(Error::parameter("max_depth", expected, self.max_depth));
+        }
+        for (name, value) in [
+            ("l1", self.alpha),
+            ("l2", self.lambda),
+            ("min_split_gain", self.gamma),
+            ("min_child_weight", self.min_child_weight),
+        ] {
+            if !(value.is_finite() && value >= 0.0) {
+                return Err(Error::parameter(name, "a finite number, 0 or above", value));
+            }
+        }
+        if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
+            return Err(Error::parameter(
+                "learning_rate",
+                "a finite number above 0",
+                self.learning_rate,
+            ));
+        }
+        for (name, value) in [
+            ("subsample", self.subsample),
+            ("colsample_bytree", self.colsample_bytree),
+            ("colsample_bylevel", self.colsample_bylevel),
+            ("colsample_bynode", self.colsample_bynode),
+        ] {
+            if !(value > 0.0 && value <= 1.0) {
+                return Err(Error::parameter(name, "a share above 0, at most 1", value));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! The contract in few lines: every tuned path must equal this bit for bit.
+
+use super::arith::*;
+use super::sampling::{Columns, Rows};
+use super::*;
+use crate::ieee::Ieee;
+use crate::math::{exp, sigmoid};
+
+pub(super) struct Plain {
+    train: Table,
+    evals: Vec<Table>,
+    loss: Loss,
+    growth: Growth,
+    /// Margins of the training set and the eval sets, output by output.
+    margins: Vec<Vec<f32>>,
+    rounds: u32,
+}
+
+struct Grown {
+    node: Node,
+    rows: Vec<usize>,
+    place: u64,
+}
+
+struct Best {
+    score: f32,
+    feature: usize,
+    bin: u8,
+    missing_left: bool,
+}
+
+impl Plain {
+    pub(super) fn new(
+        train: Table,
+        evals: Vec<Table>,
+        loss: Loss,
+        base: &[f32],
+        growth: Growth,
+    ) -> Self {
+        let margins = std::iter::once(&train)
+            .chain(&evals)
+            .map(|table| {
+                let rows = table.bins.rows;
+                base.iter()
+                    .flat_map(|&b| std::iter::repeat_n(b, rows))
+                    .collect()
+            })
+            .collect();
+        Self {
+            train,
+            evals,
+            loss,
+            growth,
+            margins,
+            rounds: 0,
+        }
+    }
+
+    pub(super) fn margins(&self, table: usize) -> &[f32] {
+        &self.margins[table]
+    }
+
+    pub(super) fn round(&mut self) -> Vec<Tree> {
+        let outputs = self.loss.outputs();
+        let sample = Rows::new(&self.growth, self.rounds);
+        let gradients: Vec<Vec<Gradient>> = (0..outputs)
+            .map(|output| {
+                (0..self.train.bins.rows)
+                    .map(|row| self.gradient(row, output))
+                    .collect()
+            })
+            .collect();
+        let mut trees = Vec::new();
+        for (output, gradients) in gradients.iter().enumerate() {
+            let number = self.rounds * outputs as u32 + output as u32;
+            let tree = self.grow(gradients, sample, number);
+            let tables = std::iter::once(&self.train).chain(&self.evals);
+            for (table, margins) in tables.zip(&mut self.margins) {
+                let n = table.bins.rows;
+                for row in 0..n {
+                    let margin = &mut margins[output * n + row];
+                    *margin = Ieee::PLAIN.add(*margin, leaf(&tree, &table.bins, row).value);
+                }
+            }
+            trees.push(tree);
+        }
+        self.rounds += 1;
+        trees
+    }
+
+    fn gradient(&self, row: usize, output: usize) -> Gradient {
+        let (ieee, n) = (Ieee::PLAIN, self.train.bins.rows);
+        let margin = |output: usize| self.margins[0][output * n + row];
+        let y = self.train.targets[row];
+        let w = self.train.weights.as_ref().map_or(1.0, |w| w[row]);
+        match self.loss {
+            Loss::Squared => squared_gradient(&ieee, margin(0), y, w),
+            Loss::Logistic => logistic_gradient(&ieee, sigmoid(&ieee, margin(0)), y, w),
+            Loss::Softmax { classes } => {
+                let top =
+                    (1..classes).fold(
+                        margin(0),
+                        |top, k| if margin(k) > top { margin(k) } else { top },
+                    );
+                let e = |k: usize| exp(&ieee, ieee.sub(margin(k), top));
+                let sum = (0..classes).fold(0.0, |sum, k| ieee.add(sum, e(k)));
+                let y = if y == output as f32 { 1.0 } else { 0.0 };
+                softmax_gradient(&ieee, ieee.div(e(output), sum), y, w)
+            }
+        }
+    }
+
+    fn grow(&self, gradients: &[Gradient], sample: Option<Rows>, number: u32) -> Tree {
+        let (ieee, bins, growth) = (&Ieee::PLAIN, &self.train.bins, &self.growth);
+        let largest = |of: fn(&Gradient) -> f32| {
+            gradients
+                .iter()
+                .map(|x| of(x).abs().to_bits())
+                .max()
+                .unwrap_or(0)
+        };
+        let (sg, sh) = (
+            shift_of(ieee, largest(|x| x.g)),
+            shift_of(ieee, largest(|x| x.h)),
+        );
+        let fixed = |x: f32, s: i32| {
+            i64::from(quantise(
+                ieee,
+                x,
+                half_factor(ieee, s),
+                last_factor(ieee, s),
+            ))
+        };
+        let sums: Vec<[i64; 2]> = gradients
+            .iter()
+            .enumerate()
+            .map(|(row, x)| match sample {
+                Some(sample) if !sample.holds(row) => [0, 0],
+                _ => [fixed(x.g, sg), fixed(x.h, sh)],
+            })
+            .collect();
+        let total = |rows: &[usize]| rows.iter().fold([0, 0], |t, &row| plus(t, sums[row]));
+        let penalty = scale_penalty(
+            ieee,
+            &Penalty {
+                lambda: growth.lambda,
+                alpha: growth.alpha,
+                gamma: growth.gamma,
+                min_weight: growth.min_child_weight,
+            },
+            sg,
+            sh,
+        );
+        let float = |x: i64| unit(ieee, x as f32);
+        let columns = Columns::new(growth, bins.features(), number);
+        let leaf = |rows: &[usize]| {
+            let [g, h] = total(rows).map(float);
+            Node {
+                left: 0,
+                feature: 0,
+                bin: 0,
+                missing_left: true,
+                value: leaf_value(ieee, g, h, &penalty, sg, sh, growth.learning_rate),
+                gain: 0.0,
+                cover: true_weight(ieee, h, sh),
+            }
+        };
+        let all: Vec<usize> = (0..bins.rows).collect();
+        let mut grown = vec![Grown {
+            node: leaf(&all),
+            rows: all,
+            place: 1,
+        }];
+        let mut at = 0;
+        while at < grown.len() {
+            let Grown { rows, place, .. } = &grown[at];
+            let (rows, place) = (rows.clone(), *place);
+            if place.ilog2() < growth.max_depth {
+                let whole = total(&rows);
+                let mut best: Option<Best> = None;
+                for feature in columns.of_node(place) {
+                    let feature = feature as usize;
+                    for bin in 0..bins.counts[feature] {
+                        for missing_left in [true, false] {
+                            let bin = bin as u8;
+                            let side: Vec<usize> = rows
+                                .iter()
+                                .copied()
+                                .filter(|&row| {
+                                    goes_left(code(bins, row, feature), bin, missing_left)
+                                })
+                                .collect();
+                            let left = total(&side);
+                            let right = [whole[0] - left[0], whole[1] - left[1]];
+                            let score = split_score(
+                                ieee,
+                                float(left[0]),
+                                float(left[1]),
+                                float(right[0]),
+                                float(right[1]),
+                                &penalty,
+                            );
+                            if score > best.as_ref().map_or(f32::from_bits(NO_SPLIT), |b| b.score) {
+                                best = Some(Best {
+                                    score,
+                                    feature,
+                                    bin,
+                                    missing_left,
+                                });
+                            }
+                        }
+                    }
+                }
+                let own = score(ieee, float(whole[0]), float(whole[1]), &penalty);
+                if let Some(best) = best
+                    && accept(ieee, gain(ieee, best.score, own), own, &penalty)
+                {
+                    let (left, right): (Vec<usize>, Vec<usize>) = rows.iter().partition(|&&row| {
+                        goes_left(code(bins, row, best.feature), best.bin, best.missing_left)
+                    });
+                    grown[at].node = Node {
+                        left: grown.len() as u32,
+                        feature: best.feature as u32,
+                        bin: best.bin,
+                        missing_left: best.missing_left,
+                        value: 0.0,
+                        gain: true_gain(ieee, gain(ieee, best.score, own), sg, sh),
+                        cover: grown[at].node.cover,
+                    };
+                    grown.push(Grown {
+                        node: leaf(&left),
+                        rows: left,
+                        place: 2 * place,
+                    });
+                    grown.push(Grown {
+                        node: leaf(&right),
+                        rows: right,
+                        place: 2 * place + 1,
+                    });
+                }
+            }
+            at += 1;
+        }
+        Tree {
+            nodes: grown.into_iter().map(|grown| grown.node).collect(),
+        }
+    }
+}
+
+fn plus(a: [i64; 2], b: [i64; 2]) -> [i64; 2] {
+    [a[0] + b[0], a[1] + b[1]]
+}
+
+fn code(bins: &Bins, row: usize, feature: usize) -> u8 {
+    bins.codes[row * bins.features() + feature]
+}
+
+fn goes_left(code: u8, bin: u8, missing_left: bool) -> bool {
+    if code == MISSING {
+        missing_left
+    } else {
+        code <= bin
+    }
+}
+
+fn leaf<'a>(tree: &'a Tree, bins: &Bins, row: usize) -> &'a Node {
+    let mut node = &tree.nodes[0];
+    while node.left != 0 {
+        let left = goes_left(
+            code(bins, row, node.feature as usize),
+            node.bin,
+            node.missing_left,
+        );
+        node = &tree.nodes[node.left as usize + usize::from(!left)];
+    }
+    node
+}

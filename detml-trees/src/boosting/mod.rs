@@ -1,0 +1,274 @@
+mod eval;
+mod fit;
+mod model;
+#[cfg(test)]
+mod tests;
+
+use detml_core::{Design, DesignRules, Fit, IntoDesign, Progress, Result, Seed};
+use detml_kernels::Device;
+use detml_kernels::ops::boosting::{self as ops, Growth};
+
+pub use eval::{EvalHistory, Metric};
+pub use model::{GradientBoostingModel, Importance};
+
+/// Gradient boosting of decision trees.
+///
+/// Each round grows one tree (with [`Loss::Softmax`] one for each class) on the gradients and
+/// Hessians of the loss, depth-wise, with XGBoost's gain (Chen and Guestrin, "XGBoost: a scalable
+/// tree boosting system", KDD 2016) over quantile bins. Defaults are XGBoost's but for the
+/// learning rate of 0.1 and 255 bins.
+///
+/// # Data
+/// Features may hold NaN for missing values and infinities, which are values like others. `f64`
+/// rounds once to `f32`. Each split learns the side of missing values where its node has any;
+/// where it has none, values missing later go to the left. A row of weight 0 is as good as
+/// absent.
+///
+/// # What the bits depend on
+/// The model is a function of the data and the settings: the backend, the number of threads and
+/// (with `subsample` 1) the order of the rows don't show. With row sampling, a row's draw depends
+/// on its position among the rows of weight above 0. If columns change places, predictions stay
+/// as long as no two best splits tie (the lower column wins) and columns aren't sampled.
+///
+/// ```
+/// use detml_core::prelude::*;
+/// use detml_trees::GradientBoosting;
+/// use ndarray::{Array, array};
+///
+/// let x = Array::from_shape_fn((200, 2), |(i, j)| (i * (j + 3) % 17) as f32);
+/// let y = x.map_axis(ndarray::Axis(1), |row| f32::from(row[0] + row[1] > 14.0));
+/// let model = GradientBoosting::classifier()
+///     .n_trees(20)
+///     .max_depth(3)
+///     .fit((&x, &y))?;
+/// let p = model.predict_proba(array![[16.0, 16.0], [0.0, 1.0]].view())?;
+/// assert!(p[[0, 1]] > 0.9 && p[[1, 1]] < 0.1);
+/// println!("{} {}", model.bit_hash(), model.report());
+/// # Ok::<(), detml_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct GradientBoosting {
+    classify: bool,
+    n_trees: usize,
+    max_bins: usize,
+    growth: Growth,
+    loss: Option<Loss>,
+    base_score: Option<f32>,
+    evals: Vec<eval::EvalSet>,
+    metric: Option<Metric>,
+    early_stopping_rounds: Option<usize>,
+    progress: Progress,
+}
+
+/// What boosting minimises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Half the squared error. Regressors.
+    Squared,
+    /// Logistic loss of two classes; one tree a round. Classifiers of two classes.
+    Logistic,
+    /// Multinomial logistic loss; one tree a round for each class. Classifiers.
+    Softmax,
+}
+
+impl Loss {
+    fn with_classes(self, classes: usize) -> ops::Loss {
+        match self {
+            Self::Squared => ops::Loss::Squared,
+            Self::Logistic => ops::Loss::Logistic,
+            Self::Softmax => ops::Loss::Softmax { classes },
+        }
+    }
+}
+
+impl GradientBoosting {
+    fn new(classify: bool) -> Self {
+        Self {
+            classify,
+            n_trees: 100,
+            max_bins: 255,
+            growth: Growth {
+                max_depth: 6,
+                learning_rate: 0.1,
+                lambda: 1.0,
+                alpha: 0.0,
+                gamma: 0.0,
+                min_child_weight: 1.0,
+                subsample: 1.0,
+                colsample_bytree: 1.0,
+                colsample_bylevel: 1.0,
+                colsample_bynode: 1.0,
+                seed: Seed(0),
+            },
+            loss: None,
+            base_score: None,
+            evals: Vec::new(),
+            metric: None,
+            early_stopping_rounds: None,
+            progress: Progress::none(),
+        }
+    }
+
+    /// For whole-numbered labels, any distinct ones: [`Loss::Logistic`] for two classes, else
+    /// [`Loss::Softmax`]. A single class gives a model without trees.
+    pub fn classifier() -> Self {
+        Self::new(true)
+    }
+
+    /// For finite numbers as targets: [`Loss::Squared`].
+    pub fn regressor() -> Self {
+        Self::new(false)
+    }
+
+    /// Rounds, 1 or more. Default 100. Softmax grows this many trees for each class.
+    pub fn n_trees(mut self, n_trees: usize) -> Self {
+        self.n_trees = n_trees;
+        self
+    }
+
+    /// Factor of each tree's values, above 0. Default 0.1.
+    pub fn learning_rate(mut self, learning_rate: f32) -> Self {
+        self.growth.learning_rate = learning_rate;
+        self
+    }
+
+    /// Most splits between the root and a leaf, 0 to 32. Default 6.
+    pub fn max_depth(mut self, max_depth: u32) -> Self {
+        self.growth.max_depth = max_depth;
+        self
+    }
+
+    /// Most bins a feature, besides the one of missing values: 2 to 255. Default 255.
+    ///
+    /// A feature of no more distinct values has a bin for each; otherwise bins hold about equal
+    /// weight.
+    pub fn max_bins(mut self, max_bins: usize) -> Self {
+        self.max_bins = max_bins;
+        self
+    }
+
+    /// L1 penalty of leaf values (XGBoost's `alpha`), 0 or above. Default 0.
+    pub fn l1(mut self, l1: f32) -> Self {
+        self.growth.alpha = l1;
+        self
+    }
+
+    /// L2 penalty of leaf values (XGBoost's `lambda`), 0 or above. Default 1.
+    pub fn l2(mut self, l2: f32) -> Self {
+        self.growth.lambda = l2;
+        self
+    }
+
+    /// Least sum of Hessians on each side of a split, 0 or above. Default 1.
+    pub fn min_child_weight(mut self, min_child_weight: f32) -> Self {
+        self.growth.min_child_weight = min_child_weight;
+        self
+    }
+
+    /// Least gain of a split (XGBoost's `gamma`), 0 or above. Default 0.
+    pub fn min_split_gain(mut self, min_split_gain: f32) -> Self {
+        self.growth.gamma = min_split_gain;
+        self
+    }
+
+    /// Share of the rows that each round draws, above 0 and at most 1. Default 1.
+    ///
+    /// Each row is drawn on its own with this probability.
+    pub fn subsample(mut self, subsample: f32) -> Self {
+        self.growth.subsample = subsample;
+        self
+    }
+
+    /// Share of the features that each tree draws, above 0 and at most 1. Default 1.
+    ///
+    /// Of `m` features, `max(1, floor(share m))` are drawn.
+    pub fn colsample_bytree(mut self, colsample: f32) -> Self {
+        self.growth.colsample_bytree = colsample;
+        self
+    }
+
+    /// Share of the tree's features that each level draws, as
+    /// [`colsample_bytree`](Self::colsample_bytree). Default 1.
+    pub fn colsample_bylevel(mut self, colsample: f32) -> Self {
+        self.growth.colsample_bylevel = colsample;
+        self
+    }
+
+    /// Share of the level's features that each node draws, as
+    /// [`colsample_bytree`](Self::colsample_bytree). Default 1.
+    pub fn colsample_bynode(mut self, colsample: f32) -> Self {
+        self.growth.colsample_bynode = colsample;
+        self
+    }
+
+    /// Seed of all draws. Default 0.
+    pub fn seed(mut self, seed: Seed) -> Self {
+        self.growth.seed = seed;
+        self
+    }
+
+    /// What to minimise, where there is a choice: a classifier of two classes may take
+    /// [`Loss::Softmax`].
+    pub fn loss(mut self, loss: Loss) -> Self {
+        self.loss = Some(loss);
+        self
+    }
+
+    /// The margin that every row starts from, finite. By default the best constant: the mean
+    /// target, the log-odds of the second class, or the logarithms of the classes' shares.
+    pub fn base_score(mut self, base_score: f32) -> Self {
+        self.base_score = Some(base_score);
+        self
+    }
+
+    /// Follows the metric on this data, round by round; see
+    /// [`GradientBoostingModel::history`]. Data that doesn't fit is reported by the fit.
+    pub fn eval_set<'a>(mut self, name: impl Into<String>, data: impl IntoDesign<'a>) -> Self {
+        self.evals.push(eval::EvalSet::new(name.into(), data));
+        self
+    }
+
+    /// What is followed on eval sets. By default [`Metric::Rmse`] for regressors, else
+    /// [`Metric::LogLoss`].
+    pub fn eval_metric(mut self, metric: Metric) -> Self {
+        self.metric = Some(metric);
+        self
+    }
+
+    /// Stops once the metric on the last eval set hasn't become better for this many rounds (1 or
+    /// more), and keeps the rounds up to the best one, the earliest of equals. Default: all
+    /// rounds.
+    pub fn early_stopping_rounds(mut self, rounds: usize) -> Self {
+        self.early_stopping_rounds = Some(rounds);
+        self
+    }
+
+    /// Told of each round, with the metrics as measures named after the eval sets. It may stop
+    /// the fit, which then ends with [`detml_core::Error::Stopped`].
+    pub fn progress(mut self, progress: Progress) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// As [`Fit::fit_design`] on a given device.
+    ///
+    /// # Errors
+    /// As [`Fit::fit`].
+    pub fn fit_on(&self, device: &Device, design: &Design<'_>) -> Result<GradientBoostingModel> {
+        design.check(&self.rules())?;
+        fit::fit(self, device, design)
+    }
+}
+
+impl Fit for GradientBoosting {
+    type Fitted = GradientBoostingModel;
+
+    fn rules(&self) -> DesignRules {
+        DesignRules::supervised().allow_nan().allow_infinite()
+    }
+
+    fn fit_design(&self, design: &Design<'_>) -> Result<GradientBoostingModel> {
+        fit::fit(self, &Device::current()?, design)
+    }
+}

@@ -1,0 +1,431 @@
+use super::eval::class_of;
+use super::{EvalHistory, Loss, Metric};
+use detml_core::{
+    DesignRules, Error, ExecutionReport, ModelFile, Persist, Predict, PredictProba, Result, Score,
+    encode_labels, metrics,
+};
+use detml_kernels::Device;
+use detml_kernels::ops::boosting as ops;
+use detml_kernels::ops::forest::{Forest, Node};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, CowArray};
+
+const NAME: &str = "GradientBoosting";
+
+/// A fitted [`GradientBoosting`](super::GradientBoosting).
+///
+/// [`Predict::predict`] gives the value, or for a classifier the label of the most probable
+/// class (the lowest of equals). [`detml_core::BitHashed::bit_hash`] is the hash of the bytes
+/// that [`Persist::save`] writes.
+#[derive(Clone, Debug)]
+pub struct GradientBoostingModel {
+    parts: Parts,
+}
+
+/// What a model is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    pub(super) loss: Loss,
+    /// Ascending; none for a regressor.
+    pub(super) classes: Vec<f32>,
+    pub(super) class_names: Option<Vec<String>>,
+    pub(super) feature_names: Option<Vec<String>>,
+    pub(super) forest: Forest,
+    /// For each node.
+    pub(super) gains: Vec<f32>,
+    pub(super) covers: Vec<f32>,
+    pub(super) history: Vec<EvalHistory>,
+    pub(super) report: ExecutionReport,
+}
+
+/// How features are ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Importance {
+    /// The sum of the gains of the feature's splits.
+    Gain,
+    /// The sum of the Hessians of the rows at the feature's splits.
+    Cover,
+    /// The number of the feature's splits.
+    Splits,
+}
+
+impl GradientBoostingModel {
+    pub(super) fn new(parts: Parts) -> Result<Self> {
+        let outputs = parts.forest.base().len();
+        let (expected, classes) = match parts.loss {
+            Loss::Squared => (1, 0),
+            Loss::Logistic => (1, 2),
+            Loss::Softmax => (outputs, outputs),
+        };
+        if outputs != expected || parts.classes.len() != classes {
+            return Err(Error::shape(
+                "model",
+                format_args!(
+                    "{classes} classes and {expected} outputs for {:?}",
+                    parts.loss
+                ),
+                format_args!("{} and {outputs}", parts.classes.len()),
+            ));
+        }
+        let sorted = parts.classes.is_sorted_by(|a, b| a < b);
+        if !(sorted && parts.classes.iter().all(|class| class.is_finite())) {
+            return Err(Error::parameter(
+                "classes",
+                "ascending numbers",
+                format_args!("{:?}", parts.classes),
+            ));
+        }
+        let nodes = parts.forest.nodes().len();
+        for (what, values) in [("gains", &parts.gains), ("covers", &parts.covers)] {
+            if values.len() != nodes {
+                return Err(Error::shape(what, nodes, values.len()));
+            }
+            if let Some(node) = values.iter().position(|x| !(x.is_finite() && *x >= 0.0)) {
+                return Err(Error::InvalidValue {
+                    what: what.into(),
+                    row: node,
+                    expected: "a finite number, 0 or above".into(),
+                    got: values[node].to_string(),
+                });
+            }
+        }
+        let features = parts.forest.features();
+        if let Some(names) = parts
+            .feature_names
+            .as_ref()
+            .filter(|names| names.len() != features)
+        {
+            return Err(Error::shape("feature names", features, names.len()));
+        }
+        Ok(Self { parts })
+    }
+
+    /// What was minimised.
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        self.parts.loss
+    }
+
+    /// Number of trees: rounds times [`n_outputs`](Self::n_outputs).
+    #[must_use]
+    pub fn n_trees(&self) -> usize {
+        self.parts.forest.trees()
+    }
+
+    /// Rounds of the model; after early stopping, those up to the best.
+    #[must_use]
+    pub fn n_rounds(&self) -> usize {
+        self.n_trees() / self.n_outputs()
+    }
+
+    /// Margins a row: one, or with softmax one for each class.
+    #[must_use]
+    pub fn n_outputs(&self) -> usize {
+        self.parts.forest.base().len()
+    }
+
+    /// The margin that each output starts from.
+    #[must_use]
+    pub fn base_scores(&self) -> &[f32] {
+        self.parts.forest.base()
+    }
+
+    /// The features' names, if the training data had any.
+    #[must_use]
+    pub fn feature_names(&self) -> Option<&[String]> {
+        self.parts.feature_names.as_deref()
+    }
+
+    /// The names that the training data had for class labels 0, 1 and so on.
+    #[must_use]
+    pub fn class_names(&self) -> Option<&[String]> {
+        self.parts.class_names.as_deref()
+    }
+
+    /// The metric on each eval set, in the order they were given.
+    #[must_use]
+    pub fn history(&self) -> &[EvalHistory] {
+        &self.parts.history
+    }
+
+    /// Where the fit ran and what it took; empty for a model read from a file.
+    #[must_use]
+    pub fn report(&self) -> &ExecutionReport {
+        &self.parts.report
+    }
+
+    /// The importance of each feature; all 0 without a split. Summed in `f64` in the order of the
+    /// trees.
+    #[must_use]
+    pub fn feature_importance(&self, importance: Importance) -> Array1<f64> {
+        let Parts {
+            forest,
+            gains,
+            covers,
+            ..
+        } = &self.parts;
+        let mut sums = Array1::zeros(forest.features());
+        for (node, (&gain, &cover)) in forest.nodes().iter().zip(gains.iter().zip(covers)) {
+            if node.left != 0 {
+                sums[node.feature as usize] += match importance {
+                    Importance::Gain => f64::from(gain),
+                    Importance::Cover => f64::from(cover),
+                    Importance::Splits => 1.0,
+                };
+            }
+        }
+        sums
+    }
+
+    /// The raw margins (rows x outputs) of `x` (rows x features): predictions of a regressor,
+    /// log-odds of the second of two classes, or what softmax is taken of.
+    ///
+    /// # Errors
+    /// [`Error::FeatureMismatch`] for another number of columns.
+    pub fn predict_margin(&self, x: ArrayView2<'_, f32>) -> Result<Array2<f32>> {
+        let forest = &self.parts.forest;
+        rules().check_features(x, forest.features())?;
+        let device = Device::current()?;
+        let rows = x.nrows();
+        let x = CowArray::from(x);
+        let x = if x.is_standard_layout() {
+            x
+        } else {
+            CowArray::from(x.as_standard_layout().into_owned())
+        };
+        let margins = forest.margins(&device, x.as_slice().unwrap_or_default(), rows)?;
+        shaped(rows, self.n_outputs(), margins)
+    }
+
+    fn ops_loss(&self) -> ops::Loss {
+        self.parts.loss.with_classes(self.parts.classes.len())
+    }
+}
+
+fn rules() -> DesignRules {
+    DesignRules::supervised().allow_nan().allow_infinite()
+}
+
+fn shaped(rows: usize, columns: usize, values: Vec<f32>) -> Result<Array2<f32>> {
+    Array2::from_shape_vec((rows, columns), values)
+        .map_err(|error| Error::internal(format!("margins: {error}")))
+}
+
+impl Predict for GradientBoostingModel {
+    fn n_features(&self) -> usize {
+        self.parts.forest.features()
+    }
+
+    fn predict(&self, x: ArrayView2<'_, f32>) -> Result<Array1<f32>> {
+        let margins = self.predict_margin(x)?;
+        let Parts { loss, classes, .. } = &self.parts;
+        if *loss == Loss::Squared {
+            return Ok(margins.column(0).to_owned());
+        }
+        let loss = self.ops_loss();
+        let (values, _) = margins.into_raw_vec_and_offset();
+        Ok(values
+            .chunks_exact(self.n_outputs())
+            .map(|row| classes[class_of(loss, row)])
+            .collect())
+    }
+}
+
+impl PredictProba for GradientBoostingModel {
+    /// None for a regressor.
+    fn classes(&self) -> &[f32] {
+        &self.parts.classes
+    }
+
+    /// As the trait says; [`Error::Unsupported`] for a regressor.
+    fn predict_proba(&self, x: ArrayView2<'_, f32>) -> Result<Array2<f32>> {
+        let margins = self.predict_margin(x)?;
+        let rows = margins.nrows();
+        let (margins, _) = margins.into_raw_vec_and_offset();
+        let probabilities = ops::probabilities(&Device::current()?, self.ops_loss(), &margins)?;
+        shaped(rows, self.parts.classes.len(), probabilities)
+    }
+}
+
+impl Score for GradientBoostingModel {
+    fn score(
+        &self,
+        x: ArrayView2<'_, f32>,
+        y: ArrayView1<'_, f32>,
+        weights: Option<ArrayView1<'_, f32>>,
+    ) -> Result<f64> {
+        let predicted = self.predict(x)?;
+        let predicted = predicted.view();
+        match (self.parts.loss, weights) {
+            (Loss::Squared, None) => metrics::r2(y, predicted),
+            (Loss::Squared, Some(weights)) => metrics::weighted::r2(y, predicted, weights),
+            (_, weights) => {
+                encode_labels(&self.parts.classes, y)?;
+                match weights {
+                    None => metrics::accuracy(y, predicted),
+                    Some(weights) => metrics::weighted::accuracy(y, predicted, weights),
+                }
+            }
+        }
+    }
+}
+
+impl Persist for GradientBoostingModel {
+    fn to_model_file(&self) -> ModelFile {
+        let Parts {
+            loss,
+            classes,
+            class_names,
+            feature_names,
+            forest,
+            gains,
+            covers,
+            history,
+            ..
+        } = &self.parts;
+        let nodes = forest.nodes();
+        let starts: Vec<u32> = forest.starts().iter().map(|&start| start as u32).collect();
+        let column = |of: fn(&Node) -> u32| nodes.iter().map(of).collect::<Vec<u32>>();
+        let floats = |of: fn(&Node) -> f32| nodes.iter().map(of).collect::<Vec<f32>>();
+        let missing: Vec<u8> = nodes
+            .iter()
+            .map(|node| u8::from(node.missing_left))
+            .collect();
+        let mut file = ModelFile::new(NAME)
+            .with_param("loss", loss_name(*loss))
+            .with_param("n_features", forest.features())
+            .with_param("feature_names", feature_names.clone())
+            .with_param("class_names", class_names.clone())
+            .with_param(
+                "eval_metric",
+                history.first().map(|history| history.metric.name()),
+            )
+            .with_slice("base", forest.base())
+            .with_slice("classes", classes)
+            .with_slice("starts", &starts)
+            .with_slice("left", &column(|node| node.left))
+            .with_slice("feature", &column(|node| node.feature))
+            .with_slice("threshold", &floats(|node| node.threshold))
+            .with_slice("missing_left", &missing)
+            .with_slice("value", &floats(|node| node.value))
+            .with_slice("gain", gains)
+            .with_slice("cover", covers);
+        if !history.is_empty() {
+            let names: Vec<String> = history.iter().map(|history| history.name.clone()).collect();
+            let rounds = history[0].values.len();
+            let values: Vec<f64> = history
+                .iter()
+                .flat_map(|history| history.values.clone())
+                .collect();
+            if let Ok(table) = Array2::from_shape_vec((names.len(), rounds), values) {
+                file = file
+                    .with_param("eval_sets", names)
+                    .with_array("history", &table);
+            }
+        }
+        file
+    }
+
+    fn from_model_file(file: &ModelFile) -> Result<Self> {
+        file.expect_estimator(NAME)?;
+        let refuse = |error: Error| file.refuse(error.to_string());
+        let loss: String = file.param("loss")?;
+        let Some(loss) = LOSSES.into_iter().find(|&known| loss_name(known) == loss) else {
+            return Err(file.refuse(format!("unknown loss `{}`", loss.escape_debug())));
+        };
+        let left: Vec<u32> = file.vector("left")?;
+        let feature: Vec<u32> = file.vector("feature")?;
+        let threshold: Vec<f32> = file.vector("threshold")?;
+        let missing: Vec<u8> = file.vector("missing_left")?;
+        let value: Vec<f32> = file.vector("value")?;
+        let count = left.len();
+        for (name, length) in [
+            ("feature", feature.len()),
+            ("threshold", threshold.len()),
+            ("missing_left", missing.len()),
+            ("value", value.len()),
+        ] {
+            if length != count {
+                return Err(file.refuse(format!(
+                    "tensor `{name}`: expected {count} nodes, got {length}"
+                )));
+            }
+        }
+        if let Some(node) = missing.iter().position(|&byte| byte > 1) {
+            return Err(file.refuse(format!(
+                "tensor `missing_left`: expected 0 or 1 at node {node}, got {}",
+                missing[node]
+            )));
+        }
+        let nodes = (0..count)
+            .map(|i| Node {
+                left: left[i],
+                feature: feature[i],
+                threshold: threshold[i],
+                missing_left: missing[i] == 1,
+                value: value[i],
+            })
+            .collect();
+        let starts: Vec<u32> = file.vector("starts")?;
+        let starts = starts.into_iter().map(|start| start as usize).collect();
+        let forest = Forest::new(
+            file.param("n_features")?,
+            file.vector("base")?,
+            starts,
+            nodes,
+        )
+        .map_err(refuse)?;
+        let model = Self::new(Parts {
+            loss,
+            classes: file.vector("classes")?,
+            class_names: file.param("class_names")?,
+            feature_names: file.param("feature_names")?,
+            forest,
+            gains: file.vector("gain")?,
+            covers: file.vector("cover")?,
+            history: history(file)?,
+            report: ExecutionReport::new(),
+        })
+        .map_err(refuse)?;
+        // Whatever else the file holds, this model would not have written it.
+        if model.to_model_file().to_bytes() != file.to_bytes() {
+            return Err(file.refuse("it holds more than a model of its kind"));
+        }
+        Ok(model)
+    }
+}
+
+const LOSSES: [Loss; 3] = [Loss::Squared, Loss::Logistic, Loss::Softmax];
+
+fn loss_name(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Squared => "squared",
+        Loss::Logistic => "logistic",
+        Loss::Softmax => "softmax",
+    }
+}
+
+fn history(file: &ModelFile) -> Result<Vec<EvalHistory>> {
+    let Some(metric) = file.param::<Option<String>>("eval_metric")? else {
+        return Ok(Vec::new());
+    };
+    let names: Vec<String> = file.param("eval_sets")?;
+    let Some(metric) = Metric::from_name(&metric) else {
+        return Err(file.refuse(format!("unknown metric `{}`", metric.escape_debug())));
+    };
+    let table: Array2<f64> = file.array("history")?;
+    if table.nrows() != names.len() {
+        return Err(file.refuse(format!(
+            "tensor `history`: expected {} rows, got {}",
+            names.len(),
+            table.nrows()
+        )));
+    }
+    let rows = names.into_iter().zip(table.rows());
+    Ok(rows
+        .map(|(name, values)| EvalHistory {
+            name,
+            metric,
+            values: values.to_vec(),
+        })
+        .collect())
+}
