@@ -25,7 +25,9 @@ use detml_core::{Backend, Error, Result, current_backend};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, OnceLock};
+#[cfg(feature = "gpu")]
+use std::sync::OnceLock;
+use std::sync::{Arc, Mutex};
 
 /// A CPU or GPU that computes. Cheap to clone.
 ///
