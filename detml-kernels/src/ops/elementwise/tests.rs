@@ -7,8 +7,8 @@ use proptest::test_runner::{Config, TestRunner};
 backend_suite! {
     functions_of_one,
     functions_of_more,
-    tails_and_empty,
-    operands_of_every_kind,
+    n6_tails_and_empty,
+    n6_operands_of_every_kind,
     any_shape_and_stride,
     public_functions,
     fills_and_counts,
@@ -118,7 +118,7 @@ fn every_function(device: &Device, which: fn(&Op) -> bool) {
     }
 }
 
-fn tails_and_empty(device: &Device) {
+fn n6_tails_and_empty(device: &Device) {
     for n in [
         0, 1, 2, 3, 4, 5, 255, 256, 257, 1023, 1024, 1025, 2052, 4099,
     ] {
@@ -131,7 +131,7 @@ fn tails_and_empty(device: &Device) {
     }
 }
 
-fn operands_of_every_kind(device: &Device) {
+fn n6_operands_of_every_kind(device: &Device) {
     for shape in [[7usize, 12usize], [5, 13]] {
         let [rows, columns] = shape;
         let n = rows * columns;

@@ -11,8 +11,8 @@
 //! let device = Device::cpu();
 //! let x = device.upload(&[1.0f32, -2.0, 0.333])?;
 //! let packed = encode(Half::Bf16, &x)?;
-//! assert_eq!(device.read(&packed)?, [0xc000_3f80, 0x0000_3eab]);
-//! assert_eq!(device.read(&decode(Half::Bf16, &packed, 3)?)?, [1.0, -2.0, 0.33398438]);
+//! assert_eq!(device.read(&packed)?, [0xc000_3f80, 0x0000_3eaa]);
+//! assert_eq!(device.read(&decode(Half::Bf16, &packed, 3)?)?, [1.0, -2.0, 0.33203125]);
 //! # Ok::<(), detml_core::Error>(())
 //! ```
 
