@@ -25,8 +25,9 @@ pub use model::{GradientBoostingModel, Importance};
 /// absent.
 ///
 /// # What the bits depend on
-/// The model is a function of the data and the settings: the backend, the number of threads and
-/// (with `subsample` 1) the order of the rows don't show. With row sampling, a row's draw depends
+/// The model is a function of the data and the settings: the instruction set, the number of
+/// threads and (with `subsample` 1) the order of the rows don't show. Boosting trains on the CPU
+/// only, yet: on another backend the fit ends with [`detml_core::Error::Unsupported`]. With row sampling, a row's draw depends
 /// on its position among the rows of weight above 0. If columns change places, predictions stay
 /// as long as no two best splits tie (the lower column wins) and columns aren't sampled.
 ///

@@ -289,7 +289,7 @@ impl Booster {
     /// # Errors
     /// `Empty` without a training row; `Shape`, `InvalidValue` and `LabelOutOfRange` for tables
     /// that don't fit the loss or each other; `InvalidParameter` for growth outside its domain;
-    /// those of the device.
+    /// `Unsupported` for a device other than the CPU.
     pub fn new(
         device: &Device,
         train: Table,
