@@ -150,7 +150,13 @@ fn n6_operands_of_every_kind(device: &Device) {
             ]
         };
         for a in given(10) {
-            check(device, Unary::Neg.into(), shape, &[a.clone()], &own);
+            check(
+                device,
+                Unary::Neg.into(),
+                shape,
+                std::slice::from_ref(&a),
+                &own,
+            );
             for b in given(20) {
                 check(device, Binary::Sub.into(), shape, &[a.clone(), b], &own);
             }

@@ -14,7 +14,7 @@ fn keys(seed: u32, n: usize, groups: usize) -> Vec<u32> {
         .map(|i| {
             let h = u64::from(hash(seed, i));
             // Squared: low keys are frequent.
-            ((h * h >> 32) * groups as u64 >> 32) as u32
+            ((((h * h) >> 32) * groups as u64) >> 32) as u32
         })
         .collect();
     keys.sort_unstable();
