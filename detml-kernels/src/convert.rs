@@ -1,7 +1,7 @@
 //! Storage formats narrower than binary32, by integer code (`N13`).
 //!
-//! Sixteen-bit floats travel as words whose low half holds their bits; [`low_half`],
-//! [`high_half`] and [`join_halves`] take two to a word, [`byte`] and [`join_bytes`] four 8-bit
+//! Sixteen-bit floats travel as words whose low half holds their bits; [`low_half()`],
+//! [`high_half()`] and [`join_halves()`] take two to a word, [`byte()`] and [`join_bytes()`] four 8-bit
 //! integers. Decoding is exact. Encoding rounds to nearest, ties to even, keeps subnormals,
 //! overflows to infinity, and gives every NaN one value: 0x7fc0 (bf16), 0x7e00 (f16).
 //!
@@ -205,19 +205,19 @@ macro_rules! slices {
 }
 
 slices! {
-    /// Each number to the nearest bf16, see [`f32_to_bf16`].
+    /// Each number to the nearest bf16, see [`f32_to_bf16()`].
     encode_bf16, f32 => bf16, |x| bf16::from_bits(f32_to_bf16(x) as u16)
 }
 slices! {
-    /// Each bf16 as the binary32 it is, see [`bf16_to_f32`].
+    /// Each bf16 as the binary32 it is, see [`bf16_to_f32()`].
     decode_bf16, bf16 => f32, |x| bf16_to_f32(u32::from(x.to_bits()))
 }
 slices! {
-    /// Each number to the nearest binary16, see [`f32_to_f16`].
+    /// Each number to the nearest binary16, see [`f32_to_f16()`].
     encode_f16, f32 => f16, |x| f16::from_bits(f32_to_f16(x) as u16)
 }
 slices! {
-    /// Each binary16 as the binary32 it is, see [`f16_to_f32`].
+    /// Each binary16 as the binary32 it is, see [`f16_to_f32()`].
     decode_f16, f16 => f32, |x| f16_to_f32(u32::from(x.to_bits()))
 }
 
@@ -242,8 +242,8 @@ pub struct Int8 {
 }
 
 impl Int8 {
-    /// Encodes with the least scale that all finite magnitudes fit, see [`int8_exponent`] and
-    /// [`f32_to_int8`]: NaN becomes 0, infinities saturate.
+    /// Encodes with the least scale that all finite magnitudes fit, see [`int8_exponent()`] and
+    /// [`f32_to_int8()`]: NaN becomes 0, infinities saturate.
     ///
     /// # Errors
     /// `Error::InvalidParameter` if `DETML_SIMD` forces a level that this CPU lacks.

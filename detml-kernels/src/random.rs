@@ -145,7 +145,7 @@ impl Philox {
         uniform_positive_of(ieee, self.word(low, high))
     }
 
-    /// A standard normal number, see [`normal_pair`]; elements `2k` and `2k + 1` come from their
+    /// A standard normal number, see [`normal_pair()`]; elements `2k` and `2k + 1` come from their
     /// two words together.
     #[inline(always)]
     pub fn normal(&self, ieee: &Ieee, low: u32, high: u32) -> f32 {

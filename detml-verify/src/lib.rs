@@ -1,7 +1,7 @@
 //! Verification of detml: what it computes must have the same bits on every backend.
 //!
 //! - [`fixtures`] are hostile data sets, [`lanes`] the configurations that run on them;
-//! - a [`witness`] is what one [`column`] (a kind of device) computed, [`judge`] compares it with
+//! - a [`witness`] is what one [`mod@column`] (a kind of device) computed, [`judge`] compares it with
 //!   the reference [`table`].
 //!
 //! The command `detml` is made of these; see `docs/verification.md`.

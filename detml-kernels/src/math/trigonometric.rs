@@ -153,7 +153,7 @@ fn flip(y: f32, sign: u32) -> f32 {
     prim::from_bits(prim::bits(y) ^ sign)
 }
 
-/// What [`sin_cos`] gives.
+/// What [`sin_cos()`] gives.
 #[derive(CubeType, Clone, Copy, Debug, PartialEq)]
 pub struct SinCos {
     /// The sine.
@@ -162,7 +162,7 @@ pub struct SinCos {
     pub cos: f32,
 }
 
-/// The sine and the cosine of x radians at the cost of one: those of [`sin`] and [`cos`].
+/// The sine and the cosine of x radians at the cost of one: those of [`sin()`] and [`cos()`].
 #[cube]
 #[inline(always)]
 pub fn sin_cos(ieee: &Ieee, x: f32) -> SinCos {

@@ -288,7 +288,7 @@ pub fn zip_matrix<'a>(
     Ok(out)
 }
 
-/// Each element to the power `n`, see [`math::powi`].
+/// Each element to the power `n`, see [`math::powi()`].
 ///
 /// # Errors
 /// Those of the device.
