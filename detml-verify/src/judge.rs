@@ -62,6 +62,8 @@ pub struct ColumnReport {
     /// Every result that is neither identical nor not applicable, with what was expected and
     /// got, or the reason.
     pub notes: Vec<Note>,
+    /// Why lanes did not take fixtures, with how many.
+    pub not_applicable: BTreeMap<String, usize>,
 }
 
 /// A result that needs a look.
@@ -102,6 +104,7 @@ pub fn judge(table: &Table, witness: &Witness) -> ColumnReport {
         reason: None,
         counts: BTreeMap::new(),
         notes: Vec::new(),
+        not_applicable: BTreeMap::new(),
     };
     for (key, hash) in &witness.hashes {
         match table.entries.get(key) {
@@ -134,8 +137,9 @@ pub fn judge(table: &Table, witness: &Witness) -> ColumnReport {
     for ((lane, fixture), reason) in &witness.refused {
         report.note(State::Refused, &Key::new(lane, fixture, ""), reason.clone());
     }
-    for _ in &witness.not_applicable {
+    for reason in witness.not_applicable.values() {
         report.count(State::NotApplicable);
+        *report.not_applicable.entry(reason.clone()).or_insert(0) += 1;
     }
     report
 }
@@ -163,6 +167,7 @@ pub fn absent(
         reason: Some(reason),
         counts: BTreeMap::from([(state, results)]),
         notes: Vec::new(),
+        not_applicable: BTreeMap::new(),
     }
 }
 
@@ -258,6 +263,9 @@ impl Report {
         }
         const SHOWN: usize = 20;
         for column in &self.columns {
+            for (reason, count) in &column.not_applicable {
+                let _ = writeln!(text, "N/A {}: {count}: {reason}", column.column);
+            }
             for note in column.notes.iter().take(SHOWN) {
                 let name = states
                     .iter()

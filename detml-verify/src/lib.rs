@@ -14,5 +14,8 @@ pub mod judge;
 pub mod lanes;
 pub mod math;
 pub mod run;
+pub mod self_test;
+pub mod stages;
 pub mod table;
+pub mod trace;
 pub mod witness;

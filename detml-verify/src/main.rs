@@ -25,6 +25,12 @@ enum Command {
     Verify(cli::verify::Args),
     /// Run lanes on one column and write what it computed to a file.
     Witness(cli::witness::Args),
+    /// Prove that what is wrong is seen: one input off by an ulp, one sum in another order.
+    SelfTest(cli::self_test::Args),
+    /// Write a hash after each stage of some longer computations.
+    Trace(cli::trace::Args),
+    /// Name the first stage in which two traces differ.
+    Compare(cli::trace::CompareArgs),
     /// Measure the elementary functions against exact values.
     Math(cli::math::Args),
     /// Prove that no compiler can change what a kernel computes.
@@ -37,6 +43,9 @@ fn main() -> ExitCode {
         Command::Doctor(args) => cli::doctor::run(&args),
         Command::Verify(args) => cli::verify::run(&args),
         Command::Witness(args) => cli::witness::run(&args),
+        Command::SelfTest(args) => cli::self_test::run(&args),
+        Command::Trace(args) => cli::trace::run(&args),
+        Command::Compare(args) => cli::trace::compare(&args),
         Command::Math(args) => cli::math::run(&args),
         #[cfg(feature = "codegen")]
         Command::Codegen(args) => cli::codegen::run(&args),

@@ -200,6 +200,12 @@ fn line(device: &Device, lane: &Lane, fixture: &Fixture) -> Line {
             fixture: on,
             parts,
         },
+        // What detml says it does not offer, by name.
+        Err(error @ Error::Unsupported { .. }) => Line::NotApplicable {
+            lane: name,
+            fixture: on,
+            reason: error.to_string(),
+        },
         Err(error) => Line::Refused {
             lane: name,
             fixture: on,

@@ -460,6 +460,22 @@ mod tests {
     }
 
     #[test]
+    fn parts_that_must_agree_do() {
+        let table = Table::built_in().unwrap();
+        let mut pairs = 0;
+        for (key, entry) in &table.entries {
+            for (part, other) in crate::lanes::boosting::SAME {
+                if key.lane.starts_with("boosting/") && key.part == part {
+                    let other = Key::new(&key.lane, &key.fixture, other);
+                    assert_eq!(entry.hash, table.entries[&other].hash, "{key}");
+                    pairs += 1;
+                }
+            }
+        }
+        assert!(pairs > 100, "{pairs}");
+    }
+
+    #[test]
     fn hostile_tables_are_refused_with_the_line() {
         let head = format!("profile\t{NUMERIC_PROFILE}\nversion\t0.1.0\ncolumn\tp\tcpu\towed\n");
         let good = format!("a\tb\tc\t{HASH}\tp\n");

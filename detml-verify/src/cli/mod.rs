@@ -4,6 +4,8 @@
 pub(crate) mod codegen;
 pub(crate) mod doctor;
 pub(crate) mod math;
+pub(crate) mod self_test;
+pub(crate) mod trace;
 pub(crate) mod verify;
 pub(crate) mod witness;
 

@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use super::{Lane, hash, rotated, upload};
+use super::{Lane, rotated, upload};
 use crate::fixtures::Fixture;
 use detml_kernels::ops::gemm::{Matrix, MatrixMut, gemm, matmul, matmul_batched};
 

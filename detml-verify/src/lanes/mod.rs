@@ -1,9 +1,12 @@
 //! Lanes: configurations of operations and estimators whose results are hashed.
 
+pub(crate) mod boosting;
 mod elementwise;
 mod gemm;
 mod host;
+mod layout;
 mod order;
+mod reduce;
 
 use crate::fixtures::Fixture;
 use detml_core::{BitHash, BitHasher, HashScalar, Result};
@@ -87,8 +90,11 @@ impl Lane {
 pub fn lanes() -> Vec<Lane> {
     let mut all = Vec::new();
     all.extend(elementwise::lanes());
+    all.extend(reduce::lanes());
     all.extend(gemm::lanes());
     all.extend(order::lanes());
+    all.extend(layout::lanes());
+    all.extend(boosting::lanes());
     all.extend(host::lanes());
     all
 }

@@ -3,8 +3,8 @@
 use super::{Lane, Parts, hash, upload};
 use crate::fixtures::{Fixture, word};
 use detml_core::Result;
-use detml_kernels::ops::scan;
 use detml_kernels::ops::sort::{self, Order};
+use detml_kernels::ops::{histogram, runs, scan, topk};
 use detml_kernels::{Buffer, Device};
 
 fn words(device: &Device, f: &Fixture) -> Result<Buffer<u32>> {
@@ -41,6 +41,47 @@ fn sorts(device: &Device, f: &Fixture, order: Order) -> Result<Parts> {
     ])
 }
 
+fn histograms(device: &Device, f: &Fixture) -> Result<Parts> {
+    const BINS: usize = 37;
+    let x = upload(device, f)?;
+    let bins: Vec<u32> = (0..f.x.len() as u32)
+        .map(|i| word(23, i) % BINS as u32)
+        .collect();
+    let bins = device.upload(&bins)?;
+    let sums = histogram::sums(&bins, &words(device, f)?, BINS)?;
+    let extremes = histogram::extremes(&bins, &x, BINS)?;
+    Ok(vec![
+        ("counts", hash(device, &histogram::counts(&bins, BINS)?)?),
+        ("sums-high", hash(device, &sums.hi)?),
+        ("sums-low", hash(device, &sums.lo)?),
+        ("min", hash(device, &extremes.min)?),
+        ("max", hash(device, &extremes.max)?),
+    ])
+}
+
+fn tops(device: &Device, f: &Fixture) -> Result<Parts> {
+    let x = upload(device, f)?;
+    let mut parts = Vec::new();
+    for (order, keys, indices) in [
+        (Order::Ascending, "smallest", "smallest-indices"),
+        (Order::Descending, "largest", "largest-indices"),
+    ] {
+        let top = topk::topk(&x, f.rows, f.columns, 3, order)?;
+        parts.push((keys, hash(device, &top.values)?));
+        parts.push((indices, hash(device, &top.indices)?));
+    }
+    Ok(parts)
+}
+
+fn equal_keys(device: &Device, f: &Fixture) -> Result<Parts> {
+    let sorted = sort::sort(&upload(device, f)?, Order::Ascending)?;
+    let runs = runs::runs(&sorted)?;
+    Ok(vec![
+        ("keys", hash(device, &runs.keys)?),
+        ("starts", hash(device, &runs.starts)?),
+    ])
+}
+
 pub(super) fn lanes() -> Vec<Lane> {
     vec![
         Lane::new("scan/sum", |device, f| {
@@ -68,5 +109,8 @@ pub(super) fn lanes() -> Vec<Lane> {
             sorts(device, f, Order::Descending)
         })
         .slow(),
+        Lane::new("histogram", histograms),
+        Lane::new("topk", tops),
+        Lane::new("runs", equal_keys).slow(),
     ]
 }

@@ -1,0 +1,224 @@
+//! Gradient boosting.
+
+use super::{Lane, Parts};
+use crate::fixtures::{Fixture, word};
+use detml_core::{BitHash, BitHashed, Design, ModelFile, Persist, Result, Seed};
+use detml_kernels::Device;
+use detml_trees::{GradientBoosting, GradientBoostingModel};
+use ndarray::{Array1, Array2, ArrayView2};
+
+/// What is fitted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fit {
+    target: Target,
+    rounds: usize,
+    depth: u32,
+    sampled: bool,
+    weighted: bool,
+    regularised: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Squared,
+    Logistic,
+    Softmax,
+}
+
+impl Fit {
+    const fn new(target: Target) -> Self {
+        Self {
+            target,
+            rounds: 6,
+            depth: 4,
+            sampled: false,
+            weighted: false,
+            regularised: false,
+        }
+    }
+
+    /// A logistic fit of some rounds.
+    pub(crate) fn logistic(rounds: usize) -> Self {
+        Self {
+            rounds,
+            ..Self::new(Target::Logistic)
+        }
+    }
+
+    fn builder(&self) -> GradientBoosting {
+        let mut builder = match self.target {
+            Target::Squared => GradientBoosting::regressor(),
+            _ => GradientBoosting::classifier(),
+        }
+        .n_trees(self.rounds)
+        .max_depth(self.depth)
+        .seed(Seed(11));
+        if self.sampled {
+            builder = builder
+                .subsample(0.7)
+                .colsample_bytree(0.8)
+                .colsample_bynode(0.6);
+        }
+        if self.regularised {
+            builder = builder.l1(0.25).l2(2.0).min_child_weight(3.0).max_bins(16);
+        }
+        builder
+    }
+}
+
+fn features(f: &Fixture, rows: &[usize]) -> Result<Array2<f32>> {
+    let mut x = Array2::zeros((rows.len(), f.columns));
+    for (mut to, &row) in x.rows_mut().into_iter().zip(rows) {
+        to.assign(&ndarray::ArrayView1::from(f.row(row)));
+    }
+    Ok(x)
+}
+
+fn fit_rows(
+    device: &Device,
+    f: &Fixture,
+    what: &Fit,
+    rows: &[usize],
+) -> Result<GradientBoostingModel> {
+    let target = match what.target {
+        Target::Squared => &f.real,
+        Target::Logistic => &f.binary,
+        Target::Softmax => &f.ternary,
+    };
+    let pick = |values: &[f32]| rows.iter().map(|&r| values[r]).collect::<Array1<f32>>();
+    let (x, y) = (features(f, rows)?, pick(target));
+    // Where every row that there is has weight 0, nothing can be fitted.
+    let weights = if what.weighted && f.rows > 3 {
+        pick(&f.weights)
+    } else {
+        Array1::ones(rows.len())
+    };
+    let design = if what.weighted {
+        detml_core::IntoDesign::into_design((&x, &y, &weights))?
+    } else {
+        detml_core::IntoDesign::into_design((&x, &y))?
+    };
+    fit_design(device, what, &design)
+}
+
+fn fit_design(device: &Device, what: &Fit, design: &Design<'_>) -> Result<GradientBoostingModel> {
+    what.builder().fit_on(device, design)
+}
+
+/// Fits on all rows.
+pub(crate) fn fit(device: &Device, f: &Fixture, what: &Fit) -> Result<GradientBoostingModel> {
+    let rows: Vec<usize> = (0..f.rows).collect();
+    fit_rows(device, f, what, &rows)
+}
+
+/// The hash of the margins of some features, row by row.
+pub(crate) fn margins(model: &GradientBoostingModel, f: &Fixture, x: &[f32]) -> Result<BitHash> {
+    Ok(predict(model, f, x)?.bit_hash())
+}
+
+fn predict(model: &GradientBoostingModel, f: &Fixture, x: &[f32]) -> Result<Array2<f32>> {
+    let shape = (x.len() / f.columns, f.columns);
+    let view =
+        ArrayView2::from_shape(shape, x).map_err(|e| detml_core::Error::internal(e.to_string()))?;
+    model.predict_margin(view)
+}
+
+/// The same features in parts of 1, 2, 3, ... rows, put together again.
+fn ragged(model: &GradientBoostingModel, f: &Fixture, x: &[f32]) -> Result<Array2<f32>> {
+    let mut parts = Vec::new();
+    let (mut rest, mut rows) = (x, 1);
+    while !rest.is_empty() {
+        let (head, tail) = rest.split_at((rows * f.columns).min(rest.len()));
+        parts.push(predict(model, f, head)?);
+        (rest, rows) = (tail, rows + 1);
+    }
+    let views: Vec<_> = parts.iter().map(|p| p.view()).collect();
+    ndarray::concatenate(ndarray::Axis(0), &views)
+        .map_err(|e| detml_core::Error::internal(e.to_string()))
+}
+
+fn parts(device: &Device, f: &Fixture, what: &Fit) -> Result<Parts> {
+    let model = fit(device, f, what)?;
+    // Features that were not trained on: columns hold each other's values.
+    let mut unseen = f.x.clone();
+    let by = (f.x.len() / 2 + 1).min(f.x.len());
+    unseen.rotate_left(by);
+    let inferred = margins(&model, f, &unseen)?;
+    let bytes = model.to_model_file().to_bytes();
+    let again = GradientBoostingModel::from_model_file(&ModelFile::from_bytes(&bytes)?)?;
+    let mut parts = vec![
+        ("model", model.bit_hash()),
+        ("train", margins(&model, f, &f.x)?),
+        ("infer", inferred),
+        ("reload", margins(&again, f, &unseen)?),
+        ("batch", ragged(&model, f, &unseen)?.bit_hash()),
+    ];
+    if !what.sampled {
+        let mut rows: Vec<usize> = (0..f.rows).collect();
+        rows.sort_by_key(|&r| word(50, r as u32));
+        parts.push(("order", fit_rows(device, f, what, &rows)?.bit_hash()));
+    }
+    Ok(parts)
+}
+
+/// Parts that must be equal to another of their lane.
+#[cfg(test)]
+pub(crate) const SAME: [(&str, &str); 3] =
+    [("reload", "infer"), ("batch", "infer"), ("order", "model")];
+
+pub(super) fn lanes() -> Vec<Lane> {
+    let squared = Fit::new(Target::Squared);
+    let logistic = Fit::new(Target::Logistic);
+    let softmax = Fit::new(Target::Softmax);
+    let lane = |name: &str, what: Fit| {
+        Lane::new(format!("boosting/{name}"), move |device, f| {
+            parts(device, f, &what)
+        })
+    };
+    vec![
+        lane("squared", squared),
+        lane(
+            "squared-weights",
+            Fit {
+                weighted: true,
+                ..squared
+            },
+        )
+        .slow(),
+        lane(
+            "squared-sampled",
+            Fit {
+                sampled: true,
+                ..squared
+            },
+        )
+        .slow(),
+        lane("logistic", logistic).slow(),
+        lane(
+            "logistic-weights-sampled",
+            Fit {
+                weighted: true,
+                sampled: true,
+                ..logistic
+            },
+        ),
+        lane(
+            "logistic-regularised",
+            Fit {
+                regularised: true,
+                depth: 7,
+                ..logistic
+            },
+        )
+        .slow(),
+        lane("softmax", softmax),
+        lane(
+            "softmax-weights",
+            Fit {
+                weighted: true,
+                ..softmax
+            },
+        )
+        .slow(),
+    ]
+}

@@ -1,0 +1,143 @@
+//! The `detml` command as a person meets it: states, exit codes, damaged files.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs `detml` with no backend or level chosen by the environment.
+fn detml(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_detml"))
+        .args(arguments)
+        .env_remove("DETML_BACKEND")
+        .env_remove("DETML_SIMD")
+        .output()
+        .unwrap()
+}
+
+fn code(arguments: &[&str]) -> i32 {
+    detml(arguments).status.code().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn path(folder: &tempfile::TempDir, name: &str) -> String {
+    folder.path().join(name).display().to_string()
+}
+
+const FEW: [&str; 4] = [
+    "--lanes=map/exp",
+    "--fixtures=ties",
+    "--backend=cpu",
+    "--all",
+];
+
+#[test]
+fn every_level_of_this_cpu_has_the_references_bits() {
+    let output = detml(&["verify", "--quick", "--backend=cpu"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(text(&output).ends_with("VERIFIED\n"));
+}
+
+#[test]
+fn both_faults_are_seen() {
+    let output = detml(&["self-test", "--backend=cpu"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
+#[test]
+fn another_table_gives_another_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = path(&folder, "table.tsv");
+    let verify = |more: &[&str]| {
+        let reference = format!("--reference={table}");
+        code(&[&["verify", &reference], &FEW[..], more].concat())
+    };
+    // No such table.
+    assert_eq!(verify(&[]), 4);
+    let bless = format!("--bless={table}");
+    assert_eq!(code(&[&["verify", &bless], &FEW[..]].concat()), 0);
+    assert_eq!(verify(&[]), 0);
+    let whole = std::fs::read_to_string(&table).unwrap();
+    // One bit of one hash.
+    let flipped = |c: char| if c == '0' { '1' } else { '0' };
+    let line = whole.lines().find(|l| l.starts_with("map/exp\t")).unwrap();
+    let hash = line.split('\t').nth(3).unwrap();
+    let other: String = flipped(hash.chars().next().unwrap())
+        .to_string()
+        .chars()
+        .chain(hash.chars().skip(1))
+        .collect();
+    std::fs::write(&table, whole.replace(hash, &other)).unwrap();
+    assert_eq!(verify(&[]), 1);
+    // No entry.
+    std::fs::write(&table, whole.replace(&format!("{line}\n"), "")).unwrap();
+    assert_eq!(verify(&[]), 5);
+    // Cut off in the middle of a hash.
+    let cut = whole.find(hash).unwrap() + 9;
+    std::fs::write(&table, &whole[..cut]).unwrap();
+    assert_eq!(verify(&[]), 4);
+    assert_eq!(verify(&["--lanes=nothing"]), 2);
+    assert_eq!(verify(&["--no-such-flag"]), 2);
+}
+
+#[test]
+fn a_witness_is_judged_from_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(&folder, "w.jsonl");
+    let out = format!("--out={file}");
+    assert_eq!(code(&[&["witness", &out], &FEW[..]].concat()), 0);
+    let judged = detml(&["verify", "--json", "--witness", &file]);
+    assert_eq!(judged.status.code(), Some(0), "{}", text(&judged));
+    let report: serde_json::Value = serde_json::from_slice(&judged.stdout).unwrap();
+    assert_eq!(report["verdict"], "verified");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!(code(&["verify", "--witness", &file]), 4);
+    assert!(!Path::new(&path(&folder, "absent")).exists());
+    assert_eq!(code(&["verify", "--witness", &path(&folder, "absent")]), 4);
+}
+
+#[test]
+fn a_wrong_choice_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = format!("--out={}", path(&folder, "w.jsonl"));
+    for (name, value) in [("DETML_SIMD", "mmx"), ("DETML_BACKEND", "abacus")] {
+        let output = Command::new(env!("CARGO_BIN_EXE_detml"))
+            .args(["witness", &out])
+            .env_remove("DETML_BACKEND")
+            .env(name, value)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output).contains(name), "{}", text(&output));
+    }
+    let gone = detml(&["verify", "--backend=cuda:63"]);
+    assert_eq!(gone.status.code(), Some(4), "{}", text(&gone));
+}
+
+#[test]
+fn traces_of_two_levels_are_equal_and_a_changed_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (path(&folder, "a"), path(&folder, "b"));
+    for (file, level) in [(&a, "plain"), (&b, "")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_detml"));
+        command
+            .args(["trace", "--fixture=ties", "--out", file])
+            .env_remove("DETML_BACKEND")
+            .env_remove("DETML_SIMD");
+        if !level.is_empty() {
+            command.env("DETML_SIMD", level);
+        }
+        assert!(command.status().unwrap().success());
+    }
+    assert_eq!(code(&["compare", &a, &b]), 0);
+    let lines = std::fs::read_to_string(&b).unwrap();
+    let third = lines.lines().nth(3).unwrap();
+    let hash = third.split('"').nth(7).unwrap();
+    std::fs::write(&b, lines.replace(hash, &"0".repeat(32))).unwrap();
+    let output = detml(&["compare", &a, &b]);
+    assert_eq!(output.status.code(), Some(1));
+    let stage = third.split('"').nth(3).unwrap();
+    assert!(text(&output).contains(stage), "{}", text(&output));
+}
