@@ -1,4 +1,4 @@
-//! Machine learning with bitwise identical results.
+#![doc = include_str!("../README.md")]
 
 pub use detml_core::*;
 pub use detml_kernels::{Device, Simd};
