@@ -3,6 +3,8 @@
 //!
 //! Bytes are those that must be read and written once.
 
+#![allow(missing_docs)]
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use detml_kernels::ops::elementwise::{Binary, Operand, Unary, map_into, zip_into};
 use detml_kernels::ops::reduce::{Axis, argmax, mean_variance, sum};

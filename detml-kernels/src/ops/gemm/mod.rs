@@ -99,6 +99,7 @@ impl Layout {
     }
 
     /// The place of an element.
+    #[cfg(test)]
     pub(crate) fn at(&self, batch: usize, row: usize, column: usize) -> usize {
         self.offset
             + batch * self.batch_stride
