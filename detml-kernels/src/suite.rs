@@ -35,10 +35,7 @@ pub(crate) fn cpu(simd: Simd) -> Option<Device> {
 /// functions `fn a(device: &Device)` in the enclosing module.
 macro_rules! backend_suite {
     ($($test:ident),+ $(,)?) => {
-        $crate::suite::backend_suite!(@ cpu_plain, $crate::suite::cpu($crate::Simd::Plain), $($test),+);
-        $crate::suite::backend_suite!(@ cpu_neon, $crate::suite::cpu($crate::Simd::Neon), $($test),+);
-        $crate::suite::backend_suite!(@ cpu_avx2, $crate::suite::cpu($crate::Simd::Avx2), $($test),+);
-        $crate::suite::backend_suite!(@ cpu_avx512, $crate::suite::cpu($crate::Simd::Avx512), $($test),+);
+        $crate::suite::cpu_suite!($($test),+);
         #[cfg(feature = "cuda")]
         $crate::suite::backend_suite!(@ cuda, $crate::suite::device(detml_core::Backend::Cuda(0)), $($test),+);
         #[cfg(feature = "hip")]
@@ -60,6 +57,17 @@ macro_rules! backend_suite {
     };
 }
 pub(crate) use backend_suite;
+
+/// As [`backend_suite`], for what has no GPU path: the CPU levels alone.
+macro_rules! cpu_suite {
+    ($($test:ident),+ $(,)?) => {
+        $crate::suite::backend_suite!(@ cpu_plain, $crate::suite::cpu($crate::Simd::Plain), $($test),+);
+        $crate::suite::backend_suite!(@ cpu_neon, $crate::suite::cpu($crate::Simd::Neon), $($test),+);
+        $crate::suite::backend_suite!(@ cpu_avx2, $crate::suite::cpu($crate::Simd::Avx2), $($test),+);
+        $crate::suite::backend_suite!(@ cpu_avx512, $crate::suite::cpu($crate::Simd::Avx512), $($test),+);
+    };
+}
+pub(crate) use cpu_suite;
 
 /// Asserts equal bits, naming the first element that differs.
 #[track_caller]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::suite::{backend_suite, hash, moderate};
+use crate::suite::{cpu_suite, hash, moderate};
 
 fn growth() -> Growth {
     Growth {
@@ -244,4 +244,4 @@ fn extreme_scales(device: &Device) {
     }
 }
 
-backend_suite! { losses, missing_values_weights_and_penalties, sampling_draws_rows_and_features, small_and_degenerate_sets, many_rows, extreme_scales }
+cpu_suite! { losses, missing_values_weights_and_penalties, sampling_draws_rows_and_features, small_and_degenerate_sets, many_rows, extreme_scales }

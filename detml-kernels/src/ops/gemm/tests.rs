@@ -363,7 +363,7 @@ fn n7_rows_stand_alone(device: &Device) {
     }
 }
 
-backend_suite! {
+cpu_suite! {
     ragged_shapes,
     any_bit_pattern,
     panels_fold_in_order,
