@@ -61,9 +61,14 @@ pub(crate) fn compact(flags: &[u32]) -> Vec<u32> {
         .zip(flags.par_chunks(CHUNK))
         .enumerate()
         .for_each(|(chunk, (out, flags))| {
-            let set = (0u32..).zip(flags).filter(|(_, f)| **f != 0);
-            for (o, (i, _)) in out.iter_mut().zip(set) {
-                *o = (chunk * CHUNK) as u32 + i;
+            // Every index is written, and the next one over it unless its flag is set: flags in
+            // no order would defeat the prediction of a branch.
+            let mut rank = 0;
+            for (i, f) in flags.iter().enumerate() {
+                if let Some(o) = out.get_mut(rank) {
+                    *o = (chunk * CHUNK + i) as u32;
+                }
+                rank += usize::from(*f != 0);
             }
         });
     indices
@@ -85,11 +90,10 @@ pub(crate) fn partition(flags: &[u32]) -> (Vec<u32>, u32) {
         .zip(flags.par_chunks(CHUNK))
         .enumerate()
         .for_each(|(chunk, ((set, clear), flags))| {
-            let (mut set, mut clear) = (set.iter_mut(), clear.iter_mut());
+            let mut places = [set.iter_mut(), clear.iter_mut()];
             for (i, f) in flags.iter().enumerate() {
-                let next = if *f != 0 { set.next() } else { clear.next() };
-                if let Some(slot) = next {
-                    *slot = (chunk * CHUNK + i) as u32;
+                if let Some(place) = places[usize::from(*f == 0)].next() {
+                    *place = (chunk * CHUNK + i) as u32;
                 }
             }
         });

@@ -50,16 +50,17 @@ fn pair(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Sorts each row of `data`.
-pub(crate) fn sort(data: &mut [u32], cols: usize, kind: Kind, order: Order) {
+/// Writes each row of `keys` sorted to `out`.
+pub(crate) fn sort(keys: &[u32], out: &mut [u32], cols: usize, kind: Kind, order: Order) {
     with_word!(kind, order, word => {
-        each_row(data, cols, |row, scratch: &mut Vec<u32>| {
-            scratch.resize(row.len(), 0);
-            radix(row, scratch, 3, true, word);
+        each_row(keys, out, cols, |keys, out, scratch: &mut Vec<u32>| {
+            each_part(keys, out, |_, keys, out| out.copy_from_slice(keys));
+            scratch.resize(keys.len(), 0);
+            radix(out, scratch, 3, true, word);
         });
     });
     if kind.is_float() {
-        data.par_chunks_mut(MANY).for_each(|part| {
+        out.par_chunks_mut(MANY).for_each(|part| {
             for raw in part {
                 *raw = stored(Ieee::PLAIN, *raw, true);
             }
@@ -67,20 +68,20 @@ pub(crate) fn sort(data: &mut [u32], cols: usize, kind: Kind, order: Order) {
     }
 }
 
-/// Replaces the keys of each row by the indices of the row, sorted.
-pub(crate) fn argsort(data: &mut [u32], cols: usize, kind: Kind, order: Order) {
+/// Writes the indices of each row of `keys`, sorted, to `out`.
+pub(crate) fn argsort(keys: &[u32], out: &mut [u32], cols: usize, kind: Kind, order: Order) {
     with_word!(kind, order, word => {
-        each_row(data, cols, |row, (pairs, scratch): &mut (Vec<u64>, Vec<u64>)| {
-            pairs.resize(row.len(), 0);
-            scratch.resize(row.len(), 0);
-            each_part(row, pairs, |at, raws, pairs| {
-                for ((i, raw), p) in (at as u32..).zip(raws).zip(pairs) {
+        each_row(keys, out, cols, |keys, out, (pairs, scratch): &mut (Vec<u64>, Vec<u64>)| {
+            pairs.resize(keys.len(), 0);
+            scratch.resize(keys.len(), 0);
+            each_part(keys, pairs, |at, keys, pairs| {
+                for ((i, raw), p) in (at as u32..).zip(keys).zip(pairs) {
                     *p = pair(word(*raw), i);
                 }
             });
             radix(pairs, scratch, 3, true, high);
-            each_part(row, pairs, |_, indices, pairs| {
-                for (i, p) in indices.iter_mut().zip(pairs) {
+            each_part(pairs, out, |_, pairs, out| {
+                for (p, i) in pairs.iter().zip(out) {
                     *i = *p as u32;
                 }
             });
@@ -88,8 +89,15 @@ pub(crate) fn argsort(data: &mut [u32], cols: usize, kind: Kind, order: Order) {
     });
 }
 
-/// Sorts `keys` and moves `values` along.
-pub(crate) fn sort_by_key(keys: &mut [u32], values: &mut [u32], kind: Kind, order: Order) {
+/// Writes `keys` sorted to `out_keys` and `values` moved along to `out_values`.
+pub(crate) fn sort_by_key(
+    keys: &[u32],
+    values: &[u32],
+    out_keys: &mut [u32],
+    out_values: &mut [u32],
+    kind: Kind,
+    order: Order,
+) {
     let mut pairs = vec![0; keys.len()];
     let mut scratch = vec![0; keys.len()];
     each_part(keys, &mut pairs, |at, keys, pairs| {
@@ -100,45 +108,44 @@ pub(crate) fn sort_by_key(keys: &mut [u32], values: &mut [u32], kind: Kind, orde
     with_word!(kind, order, word => {
         radix(&mut pairs, &mut scratch, 3, true, |p| word(high(p)));
     });
-    each_part(keys, &mut pairs, |_, keys, pairs| {
-        for (k, p) in keys.iter_mut().zip(pairs) {
+    each_part(&pairs, out_keys, |_, pairs, keys| {
+        for (p, k) in pairs.iter().zip(keys) {
             *k = stored(Ieee::PLAIN, high(*p), kind.is_float());
         }
     });
-    each_part(values, &mut pairs, |_, values, pairs| {
-        for (v, p) in values.iter_mut().zip(pairs) {
+    each_part(&pairs, out_values, |_, pairs, values| {
+        for (p, v) in pairs.iter().zip(values) {
             *v = *p as u32;
         }
     });
 }
 
-/// Calls `work` with each row and memory of its own: short rows in parallel, long ones one by one.
+/// Calls `work` with each row of both and memory of its own: short rows in parallel, long ones one
+/// by one.
 fn each_row<S: Default + Send>(
-    data: &mut [u32],
+    keys: &[u32],
+    out: &mut [u32],
     cols: usize,
-    work: impl Fn(&mut [u32], &mut S) + Sync,
+    work: impl Fn(&[u32], &mut [u32], &mut S) + Sync,
 ) {
     if cols == 0 {
         return;
     }
     if cols < MANY {
-        data.par_chunks_mut(cols)
-            .for_each_init(S::default, |scratch, row| work(row, scratch));
+        keys.par_chunks(cols)
+            .zip(out.par_chunks_mut(cols))
+            .for_each_init(S::default, |scratch, (keys, out)| work(keys, out, scratch));
     } else {
         let mut scratch = S::default();
-        for row in data.chunks_mut(cols) {
-            work(row, &mut scratch);
+        for (keys, out) in keys.chunks(cols).zip(out.chunks_mut(cols)) {
+            work(keys, out, &mut scratch);
         }
     }
 }
 
-/// Calls `work` with parts of `a` and `b` and where they start, in parallel.
-fn each_part<A: Send, B: Send>(
-    a: &mut [A],
-    b: &mut [B],
-    work: impl Fn(usize, &mut [A], &mut [B]) + Sync,
-) {
-    a.par_chunks_mut(MANY)
+/// Calls `work` with where parts of `a` and `b` start and the parts, in parallel.
+fn each_part<A: Sync, B: Send>(a: &[A], b: &mut [B], work: impl Fn(usize, &[A], &mut [B]) + Sync) {
+    a.par_chunks(MANY)
         .zip(b.par_chunks_mut(MANY))
         .enumerate()
         .for_each(|(part, (a, b))| work(part * MANY, a, b));

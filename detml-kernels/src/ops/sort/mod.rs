@@ -91,14 +91,14 @@ pub fn sort_rows<K: Key>(
     order: Order,
 ) -> Result<Buffer<K>> {
     check_matrix("sort", keys.len(), rows, cols)?;
-    match keys.host() {
-        Some(host) => {
-            let mut sorted = host.to_vec();
-            cpu::sort(words(&mut sorted), cols, K::KIND, order);
-            Ok(Buffer::from_host(keys.device(), sorted))
-        }
-        None => gpu::sort(keys, rows, cols, K::KIND, order),
+    let Some(host) = keys.host() else {
+        return gpu::sort(keys, rows, cols, K::KIND, order);
+    };
+    let mut sorted = keys.device().empty::<K>(keys.len())?;
+    if let Some(out) = sorted.host_mut() {
+        cpu::sort(words(host), words_mut(out), cols, K::KIND, order);
     }
+    Ok(sorted)
 }
 
 /// [`argsort`] of every row of a row-major matrix (or every column of a column-major one); the
@@ -113,17 +113,21 @@ pub fn argsort_rows<K: Key>(
     order: Order,
 ) -> Result<Buffer<u32>> {
     check_matrix("argsort", keys.len(), rows, cols)?;
-    match keys.host() {
-        Some(host) => {
-            let mut indices: Vec<u32> = bytemuck::cast_slice(host).to_vec();
-            cpu::argsort(&mut indices, cols, K::KIND, order);
-            Ok(Buffer::from_host(keys.device(), indices))
-        }
-        None => gpu::argsort(keys, rows, cols, K::KIND, order),
+    let Some(host) = keys.host() else {
+        return gpu::argsort(keys, rows, cols, K::KIND, order);
+    };
+    let mut indices = keys.device().empty::<u32>(keys.len())?;
+    if let Some(out) = indices.host_mut() {
+        cpu::argsort(words(host), out, cols, K::KIND, order);
     }
+    Ok(indices)
 }
 
-fn words<K: Key>(keys: &mut [K]) -> &mut [u32] {
+fn words<K: Key>(keys: &[K]) -> &[u32] {
+    bytemuck::cast_slice(keys)
+}
+
+fn words_mut<K: Key>(keys: &mut [K]) -> &mut [u32] {
     bytemuck::cast_slice_mut(keys)
 }
 
@@ -146,16 +150,20 @@ pub fn sort_by_key<K: Key>(
         ));
     }
     same_device(keys.device(), values.device())?;
-    match (keys.host(), values.host()) {
-        (Some(host), Some(values)) => {
-            let (mut sorted, mut values) = (host.to_vec(), values.to_vec());
-            cpu::sort_by_key(words(&mut sorted), &mut values, K::KIND, order);
-            let device = keys.device();
-            Ok((
-                Buffer::from_host(device, sorted),
-                Buffer::from_host(device, values),
-            ))
-        }
-        _ => gpu::sort_by_key(keys, values, K::KIND, order),
+    let (Some(host), Some(values_host)) = (keys.host(), values.host()) else {
+        return gpu::sort_by_key(keys, values, K::KIND, order);
+    };
+    let mut sorted = keys.device().empty::<K>(keys.len())?;
+    let mut moved = keys.device().empty::<u32>(keys.len())?;
+    if let (Some(sorted), Some(moved)) = (sorted.host_mut(), moved.host_mut()) {
+        cpu::sort_by_key(
+            words(host),
+            values_host,
+            words_mut(sorted),
+            moved,
+            K::KIND,
+            order,
+        );
     }
+    Ok((sorted, moved))
 }

@@ -66,6 +66,8 @@ fn deep(device: &Device) {
     for k in [1, 1000, 1024, 1025] {
         equals_plain(device, &x, 2, 50_000, k);
     }
+    // More cubes than one dimension of a grid has.
+    equals_plain(device, &hostile(4, 210_003), 70_001, 3, 2);
     let x: Vec<i32> = (0..5000).map(|i| hash(3, i) as i32 % 100).collect();
     equals_plain(device, &x, 2, 2500, 300);
     let x: Vec<u32> = (0..5000).map(|i| hash(3, i)).collect();
