@@ -1,5 +1,5 @@
-//! Host sort: long rows are first parted by their top digits, in parallel, until the parts fit
-//! the cache; there they are sorted by the digits left, lowest first. Every step is stable.
+//! Host sort: long rows are first parted by their top digit that differs, in parallel, and the
+//! parts then sorted in cache by the digits left, lowest first. Every step is stable.
 
 use super::Order;
 use crate::ieee::Ieee;
@@ -53,11 +53,19 @@ fn pair(high: u32, low: u32) -> u64 {
 /// Writes each row of `keys` sorted to `out`.
 pub(crate) fn sort(keys: &[u32], out: &mut [u32], cols: usize, kind: Kind, order: Order) {
     with_word!(kind, order, word => {
-        each_row(keys, out, cols, |keys, out, scratch: &mut Vec<u32>| {
-            each_part(keys, out, |_, keys, out| out.copy_from_slice(keys));
-            scratch.resize(keys.len(), 0);
-            radix(out, scratch, 3, true, word);
-        });
+        let short = |keys: &[u32], out: &mut [u32], scratch: &mut Vec<u32>| {
+            out.copy_from_slice(keys);
+            radix_with(out, scratch, 3, word);
+        };
+        let long = |keys: &[u32], out: &mut [u32]| {
+            let parts = part(keys, out, word, |_, raw| raw);
+            split(out, parts.lengths)
+                .into_par_iter()
+                .for_each_init(Vec::new, |scratch, part| {
+                    radix_with(part, scratch, parts.top, word);
+                });
+        };
+        each_row(keys, out, cols, short, long);
     });
     if kind.is_float() {
         out.par_chunks_mut(MANY).for_each(|part| {
@@ -70,22 +78,32 @@ pub(crate) fn sort(keys: &[u32], out: &mut [u32], cols: usize, kind: Kind, order
 
 /// Writes the indices of each row of `keys`, sorted, to `out`.
 pub(crate) fn argsort(keys: &[u32], out: &mut [u32], cols: usize, kind: Kind, order: Order) {
+    let finish = |pairs: &[u64], out: &mut [u32]| {
+        for (p, i) in pairs.iter().zip(out) {
+            *i = *p as u32;
+        }
+    };
     with_word!(kind, order, word => {
-        each_row(keys, out, cols, |keys, out, (pairs, scratch): &mut (Vec<u64>, Vec<u64>)| {
-            pairs.resize(keys.len(), 0);
-            scratch.resize(keys.len(), 0);
-            each_part(keys, pairs, |at, keys, pairs| {
-                for ((i, raw), p) in (at as u32..).zip(keys).zip(pairs) {
-                    *p = pair(word(*raw), i);
-                }
-            });
-            radix(pairs, scratch, 3, true, high);
-            each_part(pairs, out, |_, pairs, out| {
-                for (p, i) in pairs.iter().zip(out) {
-                    *i = *p as u32;
-                }
-            });
-        });
+        let make = |i: usize, raw: u32| pair(word(raw), i as u32);
+        let short =
+            |keys: &[u32], out: &mut [u32], (pairs, scratch): &mut (Vec<u64>, Vec<u64>)| {
+                pairs.clear();
+                pairs.extend(keys.iter().enumerate().map(|(i, raw)| make(i, *raw)));
+                radix_with(pairs, scratch, 3, high);
+                finish(pairs, out);
+            };
+        let long = |keys: &[u32], out: &mut [u32]| {
+            let mut pairs = vec![0; keys.len()];
+            let parts = part(keys, &mut pairs, word, make);
+            split(&mut pairs, parts.lengths)
+                .into_par_iter()
+                .zip(split(out, parts.lengths))
+                .for_each_init(Vec::new, |scratch, (pairs, out)| {
+                    radix_with(pairs, scratch, parts.top, high);
+                    finish(pairs, out);
+                });
+        };
+        each_row(keys, out, cols, short, long);
     });
 }
 
@@ -99,34 +117,42 @@ pub(crate) fn sort_by_key(
     order: Order,
 ) {
     let mut pairs = vec![0; keys.len()];
-    let mut scratch = vec![0; keys.len()];
-    each_part(keys, &mut pairs, |at, keys, pairs| {
-        for ((k, v), p) in keys.iter().zip(&values[at..]).zip(pairs) {
-            *p = pair(*k, *v);
-        }
-    });
-    with_word!(kind, order, word => {
-        radix(&mut pairs, &mut scratch, 3, true, |p| word(high(p)));
-    });
-    each_part(&pairs, out_keys, |_, pairs, keys| {
-        for (p, k) in pairs.iter().zip(keys) {
+    let finish = |pairs: &[u64], keys: &mut [u32], values: &mut [u32]| {
+        for ((p, k), v) in pairs.iter().zip(keys).zip(values) {
             *k = stored(Ieee::PLAIN, high(*p), kind.is_float());
-        }
-    });
-    each_part(&pairs, out_values, |_, pairs, values| {
-        for (p, v) in pairs.iter().zip(values) {
             *v = *p as u32;
+        }
+    };
+    with_word!(kind, order, word => {
+        let word_of = |p| word(high(p));
+        if keys.len() < MANY {
+            for ((p, k), v) in pairs.iter_mut().zip(keys).zip(values) {
+                *p = pair(*k, *v);
+            }
+            radix_with(&mut pairs, &mut Vec::new(), 3, word_of);
+            finish(&pairs, out_keys, out_values);
+        } else {
+            let parts = part(keys, &mut pairs, word, |i, raw| pair(raw, values[i]));
+            split(&mut pairs, parts.lengths)
+                .into_par_iter()
+                .zip(split(out_keys, parts.lengths))
+                .zip(split(out_values, parts.lengths))
+                .for_each_init(Vec::new, |scratch, ((pairs, keys), values)| {
+                    radix_with(pairs, scratch, parts.top, word_of);
+                    finish(pairs, keys, values);
+                });
         }
     });
 }
 
-/// Calls `work` with each row of both and memory of its own: short rows in parallel, long ones one
-/// by one.
+/// Calls `short` with each row of both and memory of its own, in parallel, or `long`, which is
+/// parallel itself, with one row after the other.
 fn each_row<S: Default + Send>(
     keys: &[u32],
     out: &mut [u32],
     cols: usize,
-    work: impl Fn(&[u32], &mut [u32], &mut S) + Sync,
+    short: impl Fn(&[u32], &mut [u32], &mut S) + Sync,
+    long: impl Fn(&[u32], &mut [u32]),
 ) {
     if cols == 0 {
         return;
@@ -134,21 +160,95 @@ fn each_row<S: Default + Send>(
     if cols < MANY {
         keys.par_chunks(cols)
             .zip(out.par_chunks_mut(cols))
-            .for_each_init(S::default, |scratch, (keys, out)| work(keys, out, scratch));
+            .for_each_init(S::default, |scratch, (keys, out)| {
+                short(keys, out, scratch);
+            });
     } else {
-        let mut scratch = S::default();
         for (keys, out) in keys.chunks(cols).zip(out.chunks_mut(cols)) {
-            work(keys, out, &mut scratch);
+            long(keys, out);
         }
     }
 }
 
-/// Calls `work` with where parts of `a` and `b` start and the parts, in parallel.
-fn each_part<A: Sync, B: Send>(a: &[A], b: &mut [B], work: impl Fn(usize, &[A], &mut [B]) + Sync) {
-    a.par_chunks(MANY)
-        .zip(b.par_chunks_mut(MANY))
-        .enumerate()
-        .for_each(|(part, (a, b))| work(part * MANY, a, b));
+/// What [`part`] has left to do.
+struct Parts {
+    /// Lengths of the parts, the first of the lowest digit.
+    lengths: [usize; 256],
+    /// Each part is still to be sorted by the digits up to this one.
+    top: usize,
+}
+
+/// Parts `keys` by the highest digit in which two differ, stably, and writes what `make` makes of
+/// each position and key.
+fn part<E: Copy + Send + Sync>(
+    keys: &[u32],
+    out: &mut [E],
+    word: impl Fn(u32) -> u32 + Copy + Send + Sync,
+    make: impl Fn(usize, u32) -> E + Sync,
+) -> Parts {
+    let chunk = chunk(keys.len());
+    let mut top = 3usize;
+    loop {
+        let digit = move |raw: u32| (word(raw) >> (8 * top)) as usize & 255;
+        let counts = count(keys, chunk, digit);
+        let lengths = totals(&counts);
+        if top == 0 || !lengths.contains(&keys.len()) {
+            pass(keys, out, chunk, &counts, digit, make);
+            return Parts {
+                lengths,
+                // Nothing is left to do below the lowest; by it the parts are in order.
+                top: top.saturating_sub(1),
+            };
+        }
+        top -= 1;
+    }
+}
+
+/// [`radix`] within `data`, with memory that grows as needed.
+fn radix_with<E: Copy + Send + Sync>(
+    data: &mut [E],
+    scratch: &mut Vec<E>,
+    top: usize,
+    word: impl Fn(E) -> u32 + Copy + Send + Sync,
+) {
+    if let Some(first) = data.first() {
+        if scratch.len() < data.len() {
+            scratch.resize(data.len(), *first);
+        }
+        let scratch = &mut scratch[..data.len()];
+        radix(data, scratch, top, true, word);
+    }
+}
+
+/// Elements of one task of a pass over `len`.
+fn chunk(len: usize) -> usize {
+    let tasks = if len < MANY {
+        1
+    } else {
+        rayon::current_num_threads()
+    };
+    len.div_ceil(tasks).max(1)
+}
+
+/// The digits of each chunk.
+fn count<E: Copy + Send + Sync>(
+    data: &[E],
+    chunk: usize,
+    digit: impl Fn(E) -> usize + Sync,
+) -> Vec<Counts> {
+    data.par_chunks(chunk)
+        .map(|part| {
+            let mut counts = [0; 256];
+            for e in part {
+                counts[digit(*e) & 255] += 1;
+            }
+            counts
+        })
+        .collect()
+}
+
+fn totals(counts: &[Counts]) -> [usize; 256] {
+    from_fn(|b| counts.iter().map(|c| c[b] as usize).sum())
 }
 
 /// Sorts `from` stably by the digits up to `top` of `word`, whose higher digits are all equal. The
@@ -169,33 +269,19 @@ fn radix<E: Copy + Send + Sync>(
         return moved(from, to, is_moved, stay);
     }
     let digit = move |e: E| (word(e) >> (8 * top)) as usize & 255;
-    let threads = if from.len() < MANY {
-        1
-    } else {
-        rayon::current_num_threads()
-    };
-    let chunk = from.len().div_ceil(threads);
-    let counts: Vec<Counts> = from
-        .par_chunks(chunk)
-        .map(|part| {
-            let mut counts = [0; 256];
-            for e in part {
-                counts[digit(*e)] += 1;
-            }
-            counts
-        })
-        .collect();
-    let totals: [usize; 256] = from_fn(|b| counts.iter().map(|c| c[b] as usize).sum());
+    let chunk = chunk(from.len());
+    let counts = count(from, chunk, digit);
+    let totals = totals(&counts);
     match (totals.contains(&from.len()), top) {
         (true, 0) => moved(from, to, false, stay),
         // A digit that all share moves nothing.
         (true, _) => radix(from, to, top - 1, stay, word),
         (false, 0) => {
-            pass(from, to, chunk, &counts, digit);
+            pass(from, to, chunk, &counts, digit, |_, e| e);
             moved(from, to, true, stay);
         }
         (false, _) => {
-            pass(from, to, chunk, &counts, digit);
+            pass(from, to, chunk, &counts, digit, |_, e| e);
             split(from, totals)
                 .into_par_iter()
                 .zip(split(to, totals))
@@ -233,21 +319,23 @@ fn lowest_first<'a, E: Copy + Send + Sync>(
             continue;
         }
         let digit = move |e: E| (word(e) >> (8 * d)) as usize & 255;
-        pass(from, to, from.len(), from_ref(counts), digit);
+        pass(from, to, from.len(), from_ref(counts), digit, |_, e| e);
         swap(&mut from, &mut to);
         is_moved = !is_moved;
     }
     is_moved
 }
 
-/// Moves every element to the next free place of its digit, chunk by chunk of `chunk` elements,
-/// whose digits are counted in `counts`; the places of a digit are in the order of the chunks.
-fn pass<E: Copy + Send + Sync>(
-    from: &[E],
+/// Writes what `make` makes of every position and element to the next free place of its digit,
+/// chunk by chunk of `chunk` elements, whose digits are counted in `counts`; the places of a digit
+/// are in the order of the chunks.
+fn pass<S: Copy + Sync, E: Send>(
+    from: &[S],
     mut to: &mut [E],
     chunk: usize,
     counts: &[Counts],
-    digit: impl Fn(E) -> usize + Sync,
+    digit: impl Fn(S) -> usize + Sync,
+    make: impl Fn(usize, S) -> E + Sync,
 ) {
     let mut places: Vec<[IterMut<'_, E>; 256]> = counts
         .iter()
@@ -260,18 +348,19 @@ fn pass<E: Copy + Send + Sync>(
             to = tail;
         }
     }
-    let scatter = |from: &[E], places: &mut [IterMut<'_, E>; 256]| {
-        for e in from {
+    let scatter = |start: usize, from: &[S], places: &mut [IterMut<'_, E>; 256]| {
+        for (i, e) in from.iter().enumerate() {
             if let Some(place) = places[digit(*e) & 255].next() {
-                *place = *e;
+                *place = make(start + i, *e);
             }
         }
     };
     if let [places] = &mut places[..] {
-        scatter(from, places);
+        scatter(0, from, places);
     } else {
         from.par_chunks(chunk)
             .zip(&mut places)
-            .for_each(|(from, places)| scatter(from, places));
+            .enumerate()
+            .for_each(|(task, (from, places))| scatter(task * chunk, from, places));
     }
 }
