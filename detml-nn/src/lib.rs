@@ -1,1 +1,3 @@
-//! Neural networks.
+//! Neural networks on detml's bitwise identical kernels.
+//!
+//! This crate holds no estimator yet.

@@ -1,1 +1,3 @@
-//! State-space models.
+//! State-space models on detml's bitwise identical kernels.
+//!
+//! This crate holds no estimator yet.

@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// An open device.
 pub(crate) struct Gpu {
+    /// The backend and index, as errors name the device.
+    label: String,
     client: Client,
     properties: Arc<DeviceProperties>,
 }
@@ -82,13 +84,8 @@ impl Gpu {
         if index >= count {
             return Err(unavailable(format!("there are {count} CUDA devices")));
         }
-        let client = guard(&device, || {
-            let mut client =
-                <cubecl_cuda::CudaRuntime as Runtime>::client(&cubecl_cuda::CudaDevice::new(index));
-            one_stream(&mut client);
-            client
-        })?;
-        Ok((Self::new(Client::Cuda(client)), name))
+        let client = connect(&device, &cubecl_cuda::CudaDevice::new(index))?;
+        Ok((Self::new(device, Client::Cuda(client)), name))
     }
 
     #[cfg(feature = "hip")]
@@ -117,13 +114,8 @@ impl Gpu {
         if index >= count {
             return Err(unavailable(format!("there are {count} HIP devices")));
         }
-        let client = guard(&device, || {
-            let mut client =
-                <cubecl_hip::HipRuntime as Runtime>::client(&cubecl_hip::AmdDevice::new(index));
-            one_stream(&mut client);
-            client
-        })?;
-        Ok((Self::new(Client::Hip(client)), device))
+        let client = connect(&device, &cubecl_hip::AmdDevice::new(index))?;
+        Ok((Self::new(device.clone(), Client::Hip(client)), device))
     }
 
     #[cfg(feature = "wgpu")]
@@ -147,12 +139,8 @@ impl Gpu {
             wgpu::DeviceType::Cpu => WgpuDevice::Cpu,
             wgpu::DeviceType::Other => WgpuDevice::DefaultDevice,
         };
-        let client = guard(&device, || {
-            let mut client = <cubecl_wgpu::WgpuRuntime as Runtime>::client(&id);
-            one_stream(&mut client);
-            client
-        })?;
-        Ok((Self::new(Client::Wgpu(client)), name))
+        let client = connect(&device, &id)?;
+        Ok((Self::new(device, Client::Wgpu(client)), name))
     }
 
     fn language(&self) -> Language {
@@ -166,60 +154,61 @@ impl Gpu {
         }
     }
 
-    fn new(client: Client) -> Self {
+    fn new(label: String, client: Client) -> Self {
         let properties = Arc::new(with_client!(&client, client => client.properties().clone()));
-        Self { client, properties }
-    }
-
-    pub(crate) fn properties(&self) -> &DeviceProperties {
-        &self.properties
-    }
-
-    pub(crate) fn upload(&self, device: &str, bytes: &[u8]) -> Result<Handle> {
-        guard(
-            device,
-            || with_client!(&self.client, client => client.create_from_slice(bytes)),
-        )
-    }
-
-    pub(crate) fn allocate(&self, device: &str, bytes: usize) -> Result<Handle> {
-        let limit = self.properties().memory.max_page_size;
-        if bytes as u64 > limit {
-            return Err(Error::OutOfMemory {
-                device: device.into(),
-                requested: bytes as u64,
-            });
+        Self {
+            label,
+            client,
+            properties,
         }
-        guard(
-            device,
-            || with_client!(&self.client, client => client.empty(bytes)),
-        )
     }
 
-    pub(crate) fn read(&self, device: &str, handle: Handle) -> Result<Vec<u8>> {
-        guard(
-            device,
-            || with_client!(&self.client, client => client.read_one(handle)),
-        )?
-        .map(|bytes| bytes.to_vec())
-        .map_err(|error| server_error(device, &error))
+    /// Refuses what no single allocation of the device can hold.
+    pub(crate) fn check_size(&self, len: usize, size: usize) -> Result<()> {
+        let bytes = len.saturating_mul(size) as u64;
+        // Kernels index with 32 bits.
+        if len <= u32::MAX as usize && bytes <= self.properties.memory.max_page_size {
+            Ok(())
+        } else {
+            Err(Error::OutOfMemory {
+                device: self.label.clone(),
+                requested: bytes,
+            })
+        }
     }
 
-    pub(crate) fn sync(&self, device: &str) -> Result<()> {
-        guard(
-            device,
+    pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Handle> {
+        self.guard(|| with_client!(&self.client, client => client.create_from_slice(bytes)))
+    }
+
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<Handle> {
+        self.guard(|| with_client!(&self.client, client => client.empty(bytes)))
+    }
+
+    pub(crate) fn read(&self, handle: Handle) -> Result<Vec<u8>> {
+        self.guard(|| with_client!(&self.client, client => client.read_one(handle)))?
+            .map(|bytes| bytes.to_vec())
+            .map_err(|error| self.server_error(&error))
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.guard(
             || with_client!(&self.client, client => cubecl::future::block_on(client.sync())),
         )?
-        .map_err(|error| server_error(device, &error))
+        .map_err(|error| self.server_error(&error))
+    }
+
+    fn guard<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        guard(&self.label, work)
     }
 
     pub(crate) fn launch(
         &self,
-        device: &str,
         kernel: &Kernel,
         cubes: (u32, u32, u32),
         args: &[Arg<'_>],
     ) -> Result<()> {
+        let device = &self.label;
         let limits = &self.properties.hardware;
         let units = kernel.units();
         if units.num_elems() > limits.max_units_per_cube {
@@ -258,25 +247,54 @@ impl Gpu {
         }
         arguments.info = info.finish(AddressType::U32);
         let count = CubeCount::Static(cubes.0, cubes.1, cubes.2);
-        guard(device, || {
+        self.guard(|| {
             with_client!(&self.client, client => {
                 let task = Box::new(Task {
                     kernel: kernel.clone(),
                     language: self.language(),
                     properties: self.properties.clone(),
                 });
-                // SAFETY: kernels read and write inside the lengths they are given; the backend
-                // suite runs each one under bound checks too.
+                // SAFETY: each kernel keeps its indices below the lengths that the operation
+                // which launches it has checked its arguments against.
                 unsafe { client.launch_unchecked(task, count, arguments) }
             })
         })
     }
+
+    fn server_error(&self, error: &ServerError) -> Error {
+        use cubecl::server::{IoError, LaunchError};
+        let device = self.label.clone();
+        match error {
+            ServerError::Io(IoError::BufferTooBig { size, .. }) => Error::OutOfMemory {
+                device,
+                requested: *size,
+            },
+            ServerError::Launch(
+                error @ (LaunchError::CompilationError(_) | LaunchError::TooManyResources(_)),
+            ) => Error::KernelCompilation {
+                kernel: device,
+                reason: error.to_string(),
+            },
+            ServerError::ServerUnhealthy { errors, .. } if !errors.is_empty() => {
+                self.server_error(&errors[0])
+            }
+            other => Error::DeviceLost {
+                device,
+                reason: other.to_string(),
+            },
+        }
+    }
 }
 
-/// All work of a process on one device goes through one stream, whichever thread asks for it.
-fn one_stream<R: Runtime>(client: &mut ComputeClient<R>) {
-    // SAFETY: no other stream exists, so nothing can be ordered against it.
-    unsafe { client.set_stream(cubecl_core::stream_id::StreamId { value: 0 }) }
+/// Opens a device that is there.
+fn connect<R: Runtime>(label: &str, device: &R::Device) -> Result<ComputeClient<R>> {
+    guard(label, || {
+        let mut client = R::client(device);
+        // SAFETY: all work of a process on one device goes through this one stream, whichever
+        // thread asks for it, so there is no other stream to be ordered against.
+        unsafe { client.set_stream(cubecl_core::stream_id::StreamId { value: 0 }) }
+        client
+    })
 }
 
 /// The adapters that wgpu can see through the platform's API, in its order.
@@ -314,31 +332,6 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         .cloned()
         .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
         .unwrap_or_else(|| "unknown".into())
-}
-
-fn server_error(device: &str, error: &ServerError) -> Error {
-    use cubecl::server::{IoError, LaunchError};
-    match error {
-        ServerError::Io(IoError::BufferTooBig { size, .. }) => Error::OutOfMemory {
-            device: device.into(),
-            requested: *size,
-        },
-        ServerError::Launch(LaunchError::CompilationError(error)) => Error::KernelCompilation {
-            kernel: device.into(),
-            reason: error.to_string(),
-        },
-        ServerError::Launch(LaunchError::TooManyResources(error)) => Error::KernelCompilation {
-            kernel: device.into(),
-            reason: error.to_string(),
-        },
-        ServerError::ServerUnhealthy { errors, .. } if !errors.is_empty() => {
-            server_error(device, &errors[0])
-        }
-        other => Error::DeviceLost {
-            device: device.into(),
-            reason: other.to_string(),
-        },
-    }
 }
 
 /// Compiles a [`Kernel`], with the chance to rewrite its text before the driver sees it.

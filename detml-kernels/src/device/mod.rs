@@ -55,7 +55,7 @@ enum Kind {
     Cpu(Simd),
     #[cfg(feature = "gpu")]
     Gpu {
-        gpu: gpu::Gpu,
+        gpu: Box<gpu::Gpu>,
         profile: OnceLock<Result<FloatProfile>>,
     },
 }
@@ -229,7 +229,7 @@ impl Device {
                     backend,
                     name,
                     kind: Kind::Gpu {
-                        gpu,
+                        gpu: Box::new(gpu),
                         profile: OnceLock::new(),
                     },
                 }),
@@ -296,10 +296,10 @@ impl Device {
             #[cfg(feature = "gpu")]
             Kind::Gpu { gpu, .. } => {
                 let handle = if data.is_empty() {
-                    gpu.allocate(&self.label(), size_of::<T>())?
+                    gpu.allocate(size_of::<T>())?
                 } else {
-                    self.check_size(data.len(), size_of::<T>())?;
-                    gpu.upload(&self.label(), bytemuck::cast_slice(data))?
+                    gpu.check_size(data.len(), size_of::<T>())?;
+                    gpu.upload(bytemuck::cast_slice(data))?
                 };
                 Ok(self.buffer(handle, data.len()))
             }
@@ -324,8 +324,8 @@ impl Device {
             Kind::Cpu(_) => Ok(Buffer::from_host(self, vec![T::default(); len])),
             #[cfg(feature = "gpu")]
             Kind::Gpu { gpu, .. } => {
-                self.check_size(len, size_of::<T>())?;
-                let handle = gpu.allocate(&self.label(), len.max(1) * size_of::<T>())?;
+                gpu.check_size(len, size_of::<T>())?;
+                let handle = gpu.allocate(len.max(1) * size_of::<T>())?;
                 Ok(self.buffer(handle, len))
             }
         }
@@ -344,7 +344,7 @@ impl Device {
                 if buffer.is_empty() {
                     return Ok(Vec::new());
                 }
-                let bytes = gpu.read(&self.label(), handle.clone())?;
+                let bytes = gpu.read(handle.clone())?;
                 let mut data = vec![T::zeroed(); buffer.len()];
                 let wanted = size_of::<T>() * buffer.len();
                 if bytes.len() < wanted {
@@ -366,7 +366,7 @@ impl Device {
         match &self.inner.kind {
             Kind::Cpu(_) => Ok(()),
             #[cfg(feature = "gpu")]
-            Kind::Gpu { gpu, .. } => gpu.sync(&self.label()),
+            Kind::Gpu { gpu, .. } => gpu.sync(),
         }
     }
 
@@ -389,7 +389,7 @@ impl Device {
                 Err(Error::internal(format!("launch of {kernel:?} on the CPU")))
             }
             #[cfg(feature = "gpu")]
-            Kind::Gpu { gpu, .. } => gpu.launch(&self.label(), kernel, cubes, args),
+            Kind::Gpu { gpu, .. } => gpu.launch(kernel, cubes, args),
         }
     }
 
@@ -401,26 +401,6 @@ impl Device {
             device: self.clone(),
             _type: PhantomData,
         }
-    }
-
-    #[cfg(feature = "gpu")]
-    fn check_size(&self, len: usize, size: usize) -> Result<()> {
-        // Kernels index with 32 bits.
-        match len.checked_mul(size) {
-            Some(bytes) if len <= u32::MAX as usize => {
-                let _ = bytes;
-                Ok(())
-            }
-            bytes => Err(Error::OutOfMemory {
-                device: self.label(),
-                requested: bytes.unwrap_or(usize::MAX) as u64,
-            }),
-        }
-    }
-
-    #[cfg(feature = "gpu")]
-    fn label(&self) -> String {
-        self.inner.backend.to_string()
     }
 }
 

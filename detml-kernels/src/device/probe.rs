@@ -324,10 +324,8 @@ fn without(
             _ => next.subnormal = Path::Emulated,
         }
     }
-    if next == profile {
-        next = FloatProfile::EMULATED;
-    }
-    if next.subnormal == Path::Emulated {
+    // What fails although it is emulated, or can't be emulated alone, takes the rest with it.
+    if next == profile || next.subnormal == Path::Emulated {
         next = FloatProfile::EMULATED;
     }
     (profile != FloatProfile::EMULATED).then_some(next)
