@@ -142,7 +142,7 @@ pub enum Error {
     OutOfMemory {
         /// The device, or `cpu`.
         device: String,
-        /// Bytes asked for.
+        /// Bytes asked for; 0 where the driver doesn't say.
         requested: u64,
     },
     /// A kernel that the device's compiler refused.

@@ -14,7 +14,7 @@
 //! [`Philox4x32::permutation`] is what a stable sort of [`words`] gives on any device. Integers
 //! below the number of rows are a sample with replacement.
 
-use crate::device::{Loop, Simd};
+use crate::device::{Loop, Simd, zeros};
 use crate::ieee::Ieee;
 use crate::{math, prim};
 use cubecl::prelude::*;
@@ -281,34 +281,37 @@ macro_rules! rows {
         $(#[$doc])*
         ///
         /// # Errors
-        /// `Error::InvalidParameter` if `DETML_SIMD` forces a level that this CPU lacks.
+        /// `Error::InvalidParameter` if `DETML_SIMD` forces a level that this CPU lacks;
+        /// `Error::OutOfMemory`.
         pub fn $name(draws: Philox4x32, first: u64, n: usize $(, $arg: $ty)?) -> Result<Vec<$to>> {
-            struct Row {
+            struct Row<'a> {
                 draws: Philox,
                 first: u64,
-                n: usize,
+                out: &'a mut [$to],
                 $($arg: $ty,)?
             }
-            impl Loop for Row {
-                type Output = Vec<$to>;
+            impl Loop for Row<'_> {
+                type Output = ();
                 #[inline(always)]
-                fn run(self, $m: Ieee) -> Vec<$to> {
-                    let Row { draws, first, n, $($arg)? } = self;
-                    // Whole blocks, then the ends are cut off.
-                    let skip = (first % 4) as usize;
-                    let blocks = (skip + n).div_ceil(4) as u64;
-                    let mut out = vec![<$to>::default(); 4 * blocks as usize];
-                    for (i, four) in (0..blocks).zip(out.chunks_exact_mut(4)) {
+                fn run(self, $m: Ieee) {
+                    let Row { draws, first, out, $($arg)? } = self;
+                    for (i, four) in (0u64..).zip(out.chunks_exact_mut(4)) {
                         let i = (first / 4).wrapping_add(i);
                         let $b = draws.block(i as u32, (i >> 32) as u32, 0);
                         four.copy_from_slice(&$body);
                     }
-                    out.truncate(skip + n);
-                    out.drain(..skip);
-                    out
                 }
             }
-            Ok(Simd::current()?.dispatch(Row { draws: draws.into(), first, n, $($arg)? }))
+            let simd = Simd::current()?;
+            // Whole blocks, then the ends are cut off.
+            let skip = (first % 4) as usize;
+            let blocks = n.saturating_add(skip).div_ceil(4);
+            let mut all = zeros::<$to>(blocks.saturating_mul(4))?;
+            let out = &mut all[..];
+            simd.dispatch(Row { draws: draws.into(), first, out, $($arg)? });
+            all.truncate(skip + n);
+            all.drain(..skip);
+            Ok(all)
         }
     };
 }

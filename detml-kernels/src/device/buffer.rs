@@ -1,8 +1,10 @@
 //! Typed memory on a device.
 
 use super::Device;
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use cubecl::prelude::CubePrimitive;
+use detml_core::{Error, Result};
+use std::alloc::{Layout, alloc_zeroed};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -95,5 +97,43 @@ impl<T: Element> fmt::Debug for Buffer<T> {
             self.len,
             self.device
         )
+    }
+}
+
+/// `len` zeros in host memory, which the system may map only when they are touched.
+///
+/// # Errors
+/// `OutOfMemory` where `vec!` would end the process.
+pub(crate) fn zeros<T: Zeroable + Copy>(len: usize) -> Result<Vec<T>> {
+    let Ok(layout) = Layout::array::<T>(len) else {
+        return Err(out_of_memory::<T>(len));
+    };
+    if layout.size() == 0 {
+        return Ok(vec![T::zeroed(); len]);
+    }
+    // SAFETY: the layout has a size. Zeroed memory holds `len` values of a `Zeroable` type, and
+    // memory of the global allocator with this layout is what a `Vec` of this capacity frees.
+    unsafe {
+        let memory = alloc_zeroed(layout).cast::<T>();
+        if memory.is_null() {
+            return Err(out_of_memory::<T>(len));
+        }
+        Ok(Vec::from_raw_parts(memory, len, len))
+    }
+}
+
+/// A copy of `data`. Errors as [`zeros`].
+pub(super) fn copy<T: Copy>(data: &[T]) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(data.len())
+        .map_err(|_| out_of_memory::<T>(data.len()))?;
+    all.extend_from_slice(data);
+    Ok(all)
+}
+
+fn out_of_memory<T>(len: usize) -> Error {
+    Error::OutOfMemory {
+        device: "cpu".into(),
+        requested: (len as u64).saturating_mul(size_of::<T>() as u64),
     }
 }

@@ -1,5 +1,6 @@
 //! The only place that touches CubeCL's launch and compile API.
 
+use super::checked;
 use super::kernel::Kernel;
 use super::text::Language;
 use crate::device::Arg;
@@ -11,8 +12,9 @@ use cubecl_core::prelude::CompiledKernel;
 use cubecl_core::{CompilationError, CubeTask, ExecutionMode, Runtime};
 use detml_core::{Error, Result};
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// An open device.
 pub(crate) struct Gpu {
@@ -20,7 +22,13 @@ pub(crate) struct Gpu {
     label: String,
     client: Client,
     properties: Arc<DeviceProperties>,
+    /// The kernels that have been compiled.
+    compiled: Mutex<BTreeSet<(&'static str, Arc<str>)>>,
 }
+
+/// Bytes of an allocation from which on it is worth waiting for CubeCL's thread to learn whether
+/// there was room for it.
+const LARGE: usize = 1 << 20;
 
 /// A connection to one device of any GPU backend.
 enum Client {
@@ -160,6 +168,7 @@ impl Gpu {
             label,
             client,
             properties,
+            compiled: Mutex::default(),
         }
     }
 
@@ -178,24 +187,49 @@ impl Gpu {
     }
 
     pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Handle> {
-        self.guard(|| with_client!(&self.client, client => client.create_from_slice(bytes)))
+        self.reserved(
+            bytes.len(),
+            || with_client!(&self.client, client => client.create_from_slice(bytes)),
+        )
     }
 
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Handle> {
-        self.guard(|| with_client!(&self.client, client => client.empty(bytes)))
+        self.reserved(
+            bytes,
+            || with_client!(&self.client, client => client.empty(bytes)),
+        )
+    }
+
+    /// The memory that `work` asks for. CubeCL's thread allocates later and keeps a failure to
+    /// itself: launches that touch such memory are dropped.
+    fn reserved(&self, bytes: usize, work: impl FnOnce() -> Handle) -> Result<Handle> {
+        let handle = self.guard(work)?;
+        if bytes >= LARGE {
+            let memory = handle.clone();
+            let there = self.guard(
+                || with_client!(&self.client, client => client.get_resource(memory).map(drop)),
+            );
+            if !matches!(there, Ok(Ok(()))) {
+                return Err(Error::OutOfMemory {
+                    device: self.label.clone(),
+                    requested: bytes as u64,
+                });
+            }
+        }
+        Ok(handle)
     }
 
     pub(crate) fn read(&self, handle: Handle) -> Result<Vec<u8>> {
         self.guard(|| with_client!(&self.client, client => client.read_one(handle)))?
             .map(|bytes| bytes.to_vec())
-            .map_err(|error| self.server_error(&error))
+            .map_err(|error| self.server_error(None, &error))
     }
 
     pub(crate) fn sync(&self) -> Result<()> {
         self.guard(
             || with_client!(&self.client, client => cubecl::future::block_on(client.sync())),
         )?
-        .map_err(|error| self.server_error(&error))
+        .map_err(|error| self.server_error(None, &error))
     }
 
     fn guard<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
@@ -207,6 +241,47 @@ impl Gpu {
         kernel: &Kernel,
         cubes: (u32, u32, u32),
         args: &[Arg<'_>],
+    ) -> Result<()> {
+        if !checked::wanted() {
+            return self.launch_with(kernel, cubes, args, None);
+        }
+        self.launch_checked(kernel, cubes, args)
+    }
+
+    /// Checks every access, waits and reports what lies outside its array.
+    pub(crate) fn launch_checked(
+        &self,
+        kernel: &Kernel,
+        cubes: (u32, u32, u32),
+        args: &[Arg<'_>],
+    ) -> Result<()> {
+        let faults = self.upload(&[0; 4 * checked::FAULT_WORDS])?;
+        self.launch_with(kernel, cubes, args, Some(&faults))?;
+        let bytes = self.read(faults)?;
+        let word = |i: usize| {
+            bytes[4 * i..][..4]
+                .iter()
+                .rev()
+                .fold(0u32, |word, &byte| word << 8 | u32::from(byte))
+        };
+        let Some(access) = (word(0) as usize).checked_sub(1) else {
+            return Ok(());
+        };
+        let (_, accesses) = kernel.checked_definition(Some(&self.properties));
+        Err(Error::internal(format!(
+            "{kernel:?} on {}: index {} is outside the array in `{}`",
+            self.label,
+            word(1),
+            accesses.get(access).map_or("?", |access| access.trim()),
+        )))
+    }
+
+    fn launch_with(
+        &self,
+        kernel: &Kernel,
+        cubes: (u32, u32, u32),
+        args: &[Arg<'_>],
+        faults: Option<&Handle>,
     ) -> Result<()> {
         let device = &self.label;
         let limits = &self.properties.hardware;
@@ -245,6 +320,11 @@ impl Gpu {
                 Arg::I32(x) => info.scalars.push(*x),
             }
         }
+        if let Some(faults) = faults {
+            let words = checked::FAULT_WORDS as u64;
+            info.metadata.register_array(words, words, AddressType::U32);
+            arguments.buffers.push(faults.clone().binding());
+        }
         arguments.info = info.finish(AddressType::U32);
         let count = CubeCount::Static(cubes.0, cubes.1, cubes.2);
         self.guard(|| {
@@ -253,30 +333,63 @@ impl Gpu {
                     kernel: kernel.clone(),
                     language: self.language(),
                     properties: self.properties.clone(),
+                    checked: faults.is_some(),
                 });
-                // SAFETY: each kernel keeps its indices below the lengths that the operation
-                // which launches it has checked its arguments against.
-                unsafe { client.launch_unchecked(task, count, arguments) }
+                if faults.is_some() {
+                    client.launch(task, count, arguments);
+                } else {
+                    // SAFETY: each kernel keeps its indices below the lengths that the operation
+                    // which launches it has checked its arguments against. With `DETML_CHECKED=1`
+                    // the suites run with every index compared with its array's length.
+                    unsafe { client.launch_unchecked(task, count, arguments) }
+                }
             })
-        })
+        })?;
+        self.check_compiled(kernel)
     }
 
-    fn server_error(&self, error: &ServerError) -> Error {
+    /// After a kernel's first launch, what its compilation met. CubeCL's thread compiles it then;
+    /// a later error wouldn't say whose it is.
+    fn check_compiled(&self, kernel: &Kernel) -> Result<()> {
+        let compiled = || self.compiled.lock().unwrap_or_else(|e| e.into_inner());
+        let key = kernel.key();
+        if !compiled().insert(key.clone()) {
+            return Ok(());
+        }
+        self.guard(|| with_client!(&self.client, client => client.flush()))
+            .and_then(|flushed| {
+                flushed.map_err(|error| self.server_error(Some(kernel.name()), &error))
+            })
+            .inspect_err(|_| {
+                compiled().remove(&key);
+            })
+    }
+
+    /// Our error for one of CubeCL's that was met while `kernel` was launched first.
+    fn server_error(&self, kernel: Option<&str>, error: &ServerError) -> Error {
         use cubecl::server::{IoError, LaunchError};
         let device = self.label.clone();
         match error {
-            ServerError::Io(IoError::BufferTooBig { size, .. }) => Error::OutOfMemory {
+            ServerError::Io(IoError::BufferTooBig { size, .. })
+            | ServerError::Launch(LaunchError::IoError(IoError::BufferTooBig { size, .. })) => {
+                Error::OutOfMemory {
+                    device,
+                    requested: *size,
+                }
+            }
+            // It doesn't say how much.
+            ServerError::Launch(LaunchError::OutOfMemory { .. }) => Error::OutOfMemory {
                 device,
-                requested: *size,
+                requested: 0,
             },
             ServerError::Launch(
                 error @ (LaunchError::CompilationError(_) | LaunchError::TooManyResources(_)),
             ) => Error::KernelCompilation {
-                kernel: device,
+                kernel: kernel.map_or_else(|| format!("one on {device}"), str::to_owned),
                 reason: error.to_string(),
             },
             ServerError::ServerUnhealthy { errors, .. } if !errors.is_empty() => {
-                self.server_error(&errors[0])
+                self.server_error(kernel, &errors[0])
             }
             other => Error::DeviceLost {
                 device,
@@ -340,6 +453,8 @@ struct Task {
     /// The language of compilers that don't name theirs.
     language: Language,
     properties: Arc<DeviceProperties>,
+    /// Whether it has an output for faults.
+    checked: bool,
 }
 
 impl cubecl_core::prelude::KernelMetadata for Task {
@@ -351,7 +466,7 @@ impl cubecl_core::prelude::KernelMetadata for Task {
         KernelId::new::<Self>()
             .address_type(AddressType::U32)
             .cube_dim(self.kernel.units())
-            .info(self.kernel.key())
+            .info((self.kernel.key(), self.checked))
     }
 
     fn address_type(&self) -> StorageType {
@@ -367,7 +482,12 @@ impl<C: cubecl_core::Compiler> CubeTask<C> for Task {
         mode: ExecutionMode,
         address_type: StorageType,
     ) -> std::result::Result<CompiledKernel<C>, CompilationError> {
-        let definition = self.kernel.definition(Some(&self.properties));
+        let properties = Some(&*self.properties);
+        let definition = if self.checked {
+            self.kernel.checked_definition(properties).0
+        } else {
+            self.kernel.definition(properties)
+        };
         let compiled = compiler.compile(definition, options, mode, address_type)?;
         let language = match compiler.extension() {
             "msl" => Language::Metal,

@@ -71,6 +71,27 @@ impl Kernel {
     /// `properties` are those of the device it will run on; without them (text for a target that
     /// isn't present) the definition must not ask for any.
     pub fn definition(&self, properties: Option<&DeviceProperties>) -> KernelDefinition {
+        let mut definition = self.begin(properties);
+        (self.inner.define)(&mut definition);
+        self.finish(definition)
+    }
+
+    /// As [`definition`](Self::definition), with every access checked: one more output, after the
+    /// others, takes the faults. And the accesses, as CubeCL prints them.
+    #[cfg(feature = "gpu")]
+    pub(super) fn checked_definition(
+        &self,
+        properties: Option<&DeviceProperties>,
+    ) -> (KernelDefinition, Vec<String>) {
+        let mut definition = self.begin(properties);
+        let mut checks = super::checked::Checks::begin(definition.scope());
+        (self.inner.define)(&mut definition);
+        let faults = definition.output::<u32>();
+        checks.insert(definition.scope(), &faults);
+        (self.finish(definition), checks.accesses)
+    }
+
+    fn begin(&self, properties: Option<&DeviceProperties>) -> Definition {
         let mut builder = KernelBuilder::default();
         if let Some(properties) = properties {
             builder.device_properties(properties);
@@ -78,13 +99,15 @@ impl Kernel {
         AddressType::U32.register(&mut builder.scope);
         let nz = builder.scalar(f32::cube_type());
         let zero = builder.scalar(u32::cube_type());
-        let mut definition = Definition {
+        Definition {
             nz: nz.into(),
             zero: zero.into(),
             profile: self.inner.profile,
             builder,
-        };
-        (self.inner.define)(&mut definition);
+        }
+    }
+
+    fn finish(&self, definition: Definition) -> KernelDefinition {
         definition.builder.build(
             KernelSettings::default()
                 .cube_dim(self.inner.units)

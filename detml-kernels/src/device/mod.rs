@@ -6,6 +6,8 @@
 
 mod buffer;
 #[cfg(feature = "gpu")]
+mod checked;
+#[cfg(feature = "gpu")]
 mod gpu;
 mod kernel;
 mod probe;
@@ -14,6 +16,7 @@ pub mod simd;
 mod tests;
 pub mod text;
 
+pub(crate) use buffer::zeros;
 pub use buffer::{Buffer, Element};
 pub use kernel::{Definition, Kernel};
 pub(crate) use probe::kernel as probe_kernel;
@@ -292,7 +295,7 @@ impl Device {
     /// `OutOfMemory`, `DeviceLost`.
     pub fn upload<T: Element>(&self, data: &[T]) -> Result<Buffer<T>> {
         match &self.inner.kind {
-            Kind::Cpu(_) => Ok(Buffer::from_host(self, data.to_vec())),
+            Kind::Cpu(_) => Ok(Buffer::from_host(self, buffer::copy(data)?)),
             #[cfg(feature = "gpu")]
             Kind::Gpu { gpu, .. } => {
                 let handle = if data.is_empty() {
@@ -321,7 +324,7 @@ impl Device {
     /// `OutOfMemory`, `DeviceLost`.
     pub fn empty<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
         match &self.inner.kind {
-            Kind::Cpu(_) => Ok(Buffer::from_host(self, vec![T::default(); len])),
+            Kind::Cpu(_) => Ok(Buffer::from_host(self, zeros(len)?)),
             #[cfg(feature = "gpu")]
             Kind::Gpu { gpu, .. } => {
                 gpu.check_size(len, size_of::<T>())?;
@@ -338,14 +341,14 @@ impl Device {
     /// buffer is another device's.
     pub fn read<T: Element>(&self, buffer: &Buffer<T>) -> Result<Vec<T>> {
         match (&self.inner.kind, &buffer.storage) {
-            (_, buffer::Storage::Host(data)) => Ok(data.clone()),
+            (_, buffer::Storage::Host(data)) => buffer::copy(data),
             #[cfg(feature = "gpu")]
             (Kind::Gpu { gpu, .. }, buffer::Storage::Gpu(handle)) => {
                 if buffer.is_empty() {
                     return Ok(Vec::new());
                 }
                 let bytes = gpu.read(handle.clone())?;
-                let mut data = vec![T::zeroed(); buffer.len()];
+                let mut data = zeros::<T>(buffer.len())?;
                 let wanted = size_of::<T>() * buffer.len();
                 if bytes.len() < wanted {
                     return Err(Error::internal(format!(
@@ -373,7 +376,7 @@ impl Device {
     /// Puts `cubes` cubes of `kernel` in the queue. A launch of no cubes does nothing.
     ///
     /// # Errors
-    /// `DeviceLost`. What the kernel's compilation meets is reported by the next read or sync.
+    /// `KernelCompilation`, met by a kernel's first launch; `OutOfMemory`, `DeviceLost`.
     pub(crate) fn launch(
         &self,
         kernel: &Kernel,

@@ -28,10 +28,12 @@ enum Property {
     Div,
     Sqrt,
     Convert,
+    Itself,
+    Logic,
 }
 
 impl Property {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::Move,
         Self::Integer,
         Self::Add,
@@ -46,6 +48,8 @@ impl Property {
         Self::Div,
         Self::Sqrt,
         Self::Convert,
+        Self::Itself,
+        Self::Logic,
     ];
 
     fn name(self) -> &'static str {
@@ -64,6 +68,8 @@ impl Property {
             Self::Div => "division",
             Self::Sqrt => "square root",
             Self::Convert => "conversion of integers",
+            Self::Itself => "a value less, over and compared with itself",
+            Self::Logic => "logic of comparisons",
         }
     }
 }
@@ -110,22 +116,47 @@ fn observe(ieee: Ieee, a: f32, b: f32, c: f32, #[comptime] property: u32) -> u32
         let back = ieee.sub(sum, a);
         prim::bits(ieee.canonical(ieee.add(ieee.sub(b, back), ieee.sub(a, ieee.sub(sum, back)))))
     } else if comptime!(property == 9) {
-        let lt = prim::select_u32(ieee.lt(a, b), 1u32, 0u32);
-        let le = prim::select_u32(ieee.le(a, b), 2u32, 0u32);
-        let eq = prim::select_u32(ieee.eq(a, b), 4u32, 0u32);
-        let zero = prim::select_u32(ieee.eq(a, prim::from_bits(0u32)), 8u32, 0u32);
-        lt | le | eq | zero
+        let order = flag(ieee.lt(a, b), 1u32) | flag(ieee.le(a, b), 2u32);
+        let zero = ieee.eq(a, prim::from_bits(0u32));
+        order | flag(ieee.eq(a, b), 4u32) | flag(zero, 8u32)
     } else if comptime!(property == 10) {
         prim::bits(ieee.canonical(ieee.fma(a, b, c)))
     } else if comptime!(property == 11) {
         prim::bits(ieee.canonical(ieee.div(a, b)))
     } else if comptime!(property == 12) {
         prim::bits(ieee.canonical(ieee.sqrt(a)))
-    } else {
+    } else if comptime!(property == 13) {
         let u = prim::bits(ieee.from_u32(x));
         let i = prim::bits(ieee.from_i32(prim::as_i32(x)));
         prim::wrapping_add(u, prim::wrapping_mul(i, 3u32))
+    } else if comptime!(property == 14) {
+        // `a - a` is no 0, `a / a` no 1 and `a == a` not true for an infinity, a zero or a NaN.
+        let d = prim::bits(ieee.canonical(ieee.sub(a, a)));
+        let q = prim::bits(ieee.canonical(ieee.div(a, a)));
+        let f = flag(ieee.eq(a, a), 1u32) | flag(ieee.le(a, a), 2u32) | flag(ieee.lt(a, a), 4u32);
+        itself(d, q, f)
+    } else {
+        // `!(a < b)` is no `a >= b`, and `a < b && a < c` no `a < min(b, c)`, with a NaN.
+        let not = flag(!ieee.lt(a, b), 1u32) | flag(!ieee.le(a, b), 2u32);
+        let low =
+            flag(ieee.lt(a, b) && ieee.lt(a, c), 4u32) | flag(ieee.lt(a, b) || ieee.lt(a, c), 8u32);
+        let high = flag(ieee.le(b, a) && ieee.le(c, a), 16u32)
+            | flag(ieee.le(b, a) || ieee.le(c, a), 32u32);
+        not | low | high
     }
+}
+
+#[cube]
+#[inline(always)]
+fn flag(c: bool, bit: u32) -> u32 {
+    prim::select_u32(c, bit, 0u32)
+}
+
+#[cube]
+#[inline(always)]
+fn itself(difference: u32, quotient: u32, flags: u32) -> u32 {
+    let word = prim::wrapping_add(difference, prim::wrapping_mul(quotient, 3u32));
+    prim::wrapping_add(word, prim::wrapping_mul(flags, 5u32))
 }
 
 #[cube]
@@ -182,6 +213,14 @@ fn patterns() -> Vec<[u32; 3]> {
         [0x7f80_0000, 0xff80_0000, 0x7f80_0000],
         [0x7f80_0000, 0, 0x3f80_0000],
         [f(-1.0), 0x8000_0000, 0x7f80_0000],
+        // Infinities and NaN against themselves and beside numbers.
+        [0xff80_0000, 0xff80_0000, 0x7fc0_0000],
+        [0x7fc0_0000, 0x7fc0_0000, 0x7fc0_0000],
+        [0xffc0_0001, f(1.0), f(2.0)],
+        [f(1.0), f(2.0), 0x7fc0_0000],
+        [f(1.0), 0x7fc0_0000, f(2.0)],
+        [f(2.0), f(1.0), 0x7fc0_0000],
+        [f(2.0), 0x7fc0_0000, f(1.0)],
         // u32 -> f32: 2^24 + 1, 2^31 + 127, 2^31 + 128, 2^32 - 1.
         [0x0100_0001, f(1.0), 0],
         [0x8000_007f, f(1.0), 0],
@@ -246,6 +285,10 @@ struct Failure {
 }
 
 fn failures(device: &Device, profile: FloatProfile) -> Result<Vec<Failure>> {
+    failures_of(device, &kernel(profile))
+}
+
+fn failures_of(device: &Device, kernel: &Kernel) -> Result<Vec<Failure>> {
     let patterns = patterns();
     let n = patterns.len();
     let column = |k: usize| -> Vec<f32> { patterns.iter().map(|p| f32::from_bits(p[k])).collect() };
@@ -254,7 +297,7 @@ fn failures(device: &Device, profile: FloatProfile) -> Result<Vec<Failure>> {
     let mut out = device.empty::<u32>(n * Property::ALL.len())?;
     let cubes = (n as u32).div_ceil(UNITS);
     device.launch(
-        &kernel(profile),
+        kernel,
         (cubes, 1, 1),
         args![&da, &db, &dc, &mut out, n as u32],
     )?;
@@ -317,7 +360,9 @@ fn without(
             Sqrt => next.sqrt = Path::Emulated,
             Convert => next.convert = Path::Emulated,
             // A compiler that rewrites expressions can't rewrite what it can't see through.
-            UncontractedAdd | UncontractedSub | UncontractedChain | Order if !profile.opaque => {
+            UncontractedAdd | UncontractedSub | UncontractedChain | Order | Itself | Logic
+                if !profile.opaque =>
+            {
                 next.opaque = true;
             }
             // Sums or products that can't be trusted leave integer code only.
@@ -380,7 +425,94 @@ mod tests {
         }
     }
 
-    backend_suite! { host_agrees, conforms }
+    /// What a compiler makes of `Itself` and `Logic` that takes numbers for real ones.
+    #[cube]
+    #[inline(always)]
+    fn folded(ieee: Ieee, a: f32, b: f32, c: f32, #[comptime] logic: bool) -> u32 {
+        if comptime!(logic) {
+            let not = flag(ieee.le(b, a), 1u32) | flag(ieee.lt(b, a), 2u32);
+            let least = prim::select(ieee.lt(b, c) || ieee.is_nan(c), b, c);
+            let most = prim::select(ieee.lt(c, b) || ieee.is_nan(c), b, c);
+            let low = flag(ieee.lt(a, least), 4u32) | flag(ieee.lt(a, most), 8u32);
+            not | low | flag(ieee.le(most, a), 16u32) | flag(ieee.le(least, a), 32u32)
+        } else {
+            itself(0u32, 0x3f80_0000u32, 3u32)
+        }
+    }
+
+    #[cube]
+    fn folding_kernel(
+        ieee: Ieee,
+        a: &Array<f32>,
+        b: &Array<f32>,
+        c: &Array<f32>,
+        out: &mut Array<u32>,
+        n: u32,
+        #[comptime] properties: u32,
+    ) {
+        let i = ABSOLUTE_POS as u32;
+        if i < n {
+            let at = i as usize;
+            #[unroll]
+            for property in 0..properties {
+                let to = (property * n + i) as usize;
+                if comptime!(property >= 14) {
+                    out[to] = folded(ieee, a[at], b[at], c[at], property == 15);
+                } else {
+                    out[to] = observe(ieee, a[at], b[at], c[at], property);
+                }
+            }
+        }
+    }
+
+    /// A device whose compiler folds `x - x`, `x == x` and negated comparisons is found out, and
+    /// told apart from one that computes wrongly.
+    fn a_fold_is_named(device: &Device) {
+        if device.is_cpu() {
+            return;
+        }
+        let profile = device.profile().unwrap();
+        let kernel = Kernel::new("folding", profile, (), CubeDim::new_1d(UNITS), |d| {
+            let ieee = d.ieee();
+            let (a, b, c) = (d.input::<f32>(), d.input::<f32>(), d.input::<f32>());
+            let (out, n) = (d.output::<u32>(), d.scalar::<u32>());
+            let properties = Property::ALL.len() as u32;
+            folding_kernel::expand(d.scope(), ieee, a, b, c, out, n, properties);
+        });
+        let found: Vec<Property> = failures_of(device, &kernel)
+            .unwrap()
+            .iter()
+            .map(|failure| failure.property)
+            .collect();
+        assert_eq!(found, [Property::Itself, Property::Logic]);
+        // What the compiler makes of operands that it can see through.
+        let open = FloatProfile {
+            opaque: false,
+            ..profile
+        };
+        for failure in failures(device, open).unwrap() {
+            let Failure { expected, got, .. } = &failure;
+            println!(
+                "{device} without opaque operands: {} must give {expected}, gave {got}",
+                failure.property.name()
+            );
+            assert!(profile.opaque);
+        }
+    }
+
+    backend_suite! { host_agrees, conforms, a_fold_is_named }
+
+    /// As [`a_fold_is_named`], on the host.
+    #[test]
+    fn folds_are_seen() {
+        for (k, logic) in [(14, false), (15, true)] {
+            let seen = patterns().into_iter().filter(|&[a, b, c]| {
+                let [a, b, c] = [a, b, c].map(f32::from_bits);
+                folded(Ieee::EMULATED, a, b, c, logic) != observe(Ieee::EMULATED, a, b, c, k)
+            });
+            assert!(seen.count() > 20, "{}", Property::ALL[k as usize].name());
+        }
+    }
 
     #[test]
     fn what_fails_is_given_up_step_by_step() {
@@ -391,7 +523,12 @@ mod tests {
             (fma.fma, fma.div, fma.sqrt),
             (Path::Emulated, Path::Emulated, Path::Native)
         );
-        assert!(without(native, [Order]).unwrap().opaque);
+        for folds in [Order, Itself, Logic] {
+            let opaque = without(native, [folds]).unwrap();
+            assert_eq!((opaque.opaque, opaque.subnormal), (true, Path::Native));
+            // Operands that are opaque and yet folded leave integer code.
+            assert_eq!(without(opaque, [folds]), Some(FloatProfile::EMULATED));
+        }
         assert_eq!(
             without(native, [Add, Sub, Order]),
             Some(FloatProfile::EMULATED)

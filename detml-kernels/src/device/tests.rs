@@ -25,16 +25,148 @@ fn too_much_shared(out: &mut Array<f32>) {
     out[UNIT_POS as usize] = shared[0];
 }
 
-/// Memory and kernels that a device can't have are typed errors, and it goes on working.
+/// Lengths that no memory holds are a typed error on every device, and it goes on working.
+fn absurd_lengths_are_out_of_memory(device: &Device) {
+    for len in [usize::MAX, usize::MAX / 4, usize::MAX / 8, 1 << 60, 1 << 45] {
+        match device.empty::<f32>(len) {
+            Err(Error::OutOfMemory { requested, .. }) => {
+                assert_eq!(requested, (len as u64).saturating_mul(4));
+            }
+            other => panic!("{len} on {device}: expected OutOfMemory, got {other:?}"),
+        }
+        let filled = crate::ops::elementwise::fill(device, len, 1u32);
+        assert!(matches!(filled, Err(Error::OutOfMemory { .. })), "{len}");
+    }
+    round_trip_keeps_every_bit(device);
+}
+
+/// Memory that is taken until there is none left ends in a typed error too. Systems promise more
+/// host memory than they have, so this is for devices with their own.
+fn memory_runs_out_by_name(device: &Device) {
+    if !matches!(device.backend(), Backend::Cuda(_) | Backend::Hip(_)) {
+        return;
+    }
+    // 4 GiB each: more than a thousand of them is more than any device has.
+    let mut taken = Vec::new();
+    let error = loop {
+        match device.empty::<u32>(1 << 30) {
+            Ok(buffer) => taken.push(buffer),
+            Err(error) => break error,
+        }
+        assert!(taken.len() < 1024);
+    };
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    drop(taken);
+    round_trip_keeps_every_bit(device);
+}
+
+#[cube]
+fn copy(out: &mut Array<f32>) {
+    out[UNIT_POS as usize] = out[0];
+}
+
+/// A kernel that does not compile is named by its first launch, and by every later one.
+fn a_kernel_that_does_not_compile_is_named(device: &Device) {
+    if device.is_cpu() {
+        return;
+    }
+    let kernel = |name, refuse| {
+        let profile = device.profile().unwrap();
+        Kernel::new(name, profile, (), CubeDim::new_1d(1), move |d| {
+            let out = d.output::<f32>();
+            if refuse {
+                d.scope().push_error("on purpose");
+            }
+            copy::expand(d.scope(), out);
+        })
+    };
+    let mut out = device.upload(&[1.0f32; 4]).unwrap();
+    let (good, bad) = (kernel("compiles", false), kernel("does_not_compile", true));
+    device.launch(&good, (1, 1, 1), args![&mut out]).unwrap();
+    for _ in 0..2 {
+        match device.launch(&bad, (1, 1, 1), args![&mut out]) {
+            Err(Error::KernelCompilation { kernel, reason }) => {
+                assert_eq!(kernel, "does_not_compile");
+                assert!(reason.contains("on purpose"), "{reason}");
+            }
+            other => panic!("expected KernelCompilation, got {other:?}"),
+        }
+        device.launch(&good, (1, 1, 1), args![&mut out]).unwrap();
+        assert_eq!(device.read(&out).unwrap(), [1.0; 4]);
+    }
+}
+
+/// Accesses outside their arrays: `which` says by whom.
+#[cfg(feature = "gpu")]
+#[cube]
+fn wanders(x: &Array<f32>, out: &mut Array<f32>, beyond: u32, #[comptime] which: u32) {
+    let unit = UNIT_POS;
+    let mut shared = SharedMemory::<f32>::new(8usize);
+    if unit < 8u32 {
+        shared[unit as usize] = 1.0f32;
+    }
+    sync_cube();
+    if comptime!(which == 0) {
+        // Masked afterwards, so that no result shows it.
+        let read = x[(unit + beyond) as usize];
+        out[unit as usize] = select(unit < 4u32, read, 0.0f32);
+    } else if comptime!(which == 1) {
+        if unit == 3u32 {
+            for i in 0..beyond + 1u32 {
+                out[(unit + i) as usize] = 2.0f32;
+            }
+        }
+    } else {
+        if unit + beyond >= 8u32 {
+            out[0] = shared[(unit + beyond) as usize];
+            terminate!();
+        }
+        out[unit as usize] = 3.0f32;
+    }
+}
+
+/// In the checked mode an access outside its array is an error that names the kernel, wherever
+/// the access is; one inside is none.
+#[cfg(feature = "gpu")]
+fn an_access_outside_is_found(device: &Device) {
+    let Kind::Gpu { gpu, .. } = &device.inner.kind else {
+        return;
+    };
+    let x = device.upload(&[1.0f32; 8]).unwrap();
+    let profile = device.profile().unwrap();
+    for which in 0..3 {
+        let kernel = Kernel::new("wanders", profile, which, CubeDim::new_1d(8), move |d| {
+            let (x, out) = (d.input::<f32>(), d.output::<f32>());
+            let beyond = d.scalar::<u32>();
+            wanders::expand(d.scope(), x, out, beyond, which);
+        });
+        let launch = |beyond: u32| {
+            let mut out = device.upload(&[9.0f32; 8]).unwrap();
+            gpu.launch_checked(&kernel, (2, 1, 1), args![&x, &mut out, beyond])?;
+            device.read(&out)
+        };
+        let inside = launch(0).unwrap();
+        let text = match launch(5) {
+            Err(error @ Error::Internal { .. }) => error.to_string(),
+            other => panic!("expected Internal, got {other:?}"),
+        };
+        println!("{text}");
+        assert!(
+            text.contains("wanders") && text.contains("index "),
+            "{text}"
+        );
+        assert_eq!(launch(0).unwrap(), inside);
+    }
+}
+
+#[cfg(not(feature = "gpu"))]
+fn an_access_outside_is_found(_: &Device) {}
+
+/// Kernels that a device can't have are typed errors, and it goes on working.
 fn refusals_leave_the_device_alive(device: &Device) {
     if device.is_cpu() {
         return;
     }
-    match device.empty::<f32>(usize::MAX / 8) {
-        Err(Error::OutOfMemory { .. }) => {}
-        other => panic!("expected OutOfMemory, got {other:?}"),
-    }
-    round_trip_keeps_every_bit(device);
 
     let profile = device.profile().unwrap();
     let kernel = |units| {
@@ -57,18 +189,22 @@ fn refusals_leave_the_device_alive(device: &Device) {
     );
     // Mesa's CPU driver gives a cube as much shared memory as there is.
     if matches!(device.backend(), Backend::Cuda(_) | Backend::Hip(_)) {
-        let outcome = device
-            .launch(&kernel(32), (1, 1, 1), args![&mut out])
-            .and_then(|()| device.read(&out));
-        assert!(
-            matches!(outcome, Err(Error::KernelCompilation { .. })),
-            "{outcome:?}"
-        );
+        match device.launch(&kernel(32), (1, 1, 1), args![&mut out]) {
+            Err(Error::KernelCompilation { kernel, .. }) => assert_eq!(kernel, "too_much_shared"),
+            other => panic!("expected KernelCompilation, got {other:?}"),
+        }
     }
     round_trip_keeps_every_bit(device);
 }
 
-backend_suite! { round_trip_keeps_every_bit, refusals_leave_the_device_alive }
+backend_suite! {
+    round_trip_keeps_every_bit,
+    absurd_lengths_are_out_of_memory,
+    memory_runs_out_by_name,
+    a_kernel_that_does_not_compile_is_named,
+    an_access_outside_is_found,
+    refusals_leave_the_device_alive,
+}
 
 #[test]
 fn a_device_that_is_not_there_is_named() {

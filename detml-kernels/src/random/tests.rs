@@ -3,7 +3,7 @@ use crate::device::{Device, Kernel, args};
 use crate::ieee::FloatProfile;
 use crate::suite::backend_suite;
 use crate::testing::Words;
-use detml_core::Seed;
+use detml_core::{Error, Seed};
 
 const DRAWS: Philox4x32 = Philox4x32::new(Seed(0x1122_3344_5566_7788), 9);
 
@@ -374,3 +374,20 @@ fn devices_draw_alike(device: &Device) {
 }
 
 backend_suite! { devices_draw_alike }
+
+#[test]
+fn absurd_numbers_of_draws_are_refused() {
+    let draws = Philox4x32::named(Seed(1), "absurd");
+    for n in [usize::MAX, usize::MAX / 2, usize::MAX / 8] {
+        for first in [0, 3, u64::MAX] {
+            let refused = |error: Option<Error>| matches!(error, Some(Error::OutOfMemory { .. }));
+            assert!(refused(words(draws, first, n).err()));
+            assert!(refused(normal(draws, first, n).err()));
+            // Even one byte a draw.
+            assert!(refused(bernoulli(draws, first, n, 0.5).err()));
+        }
+    }
+    // The row of words ends where the counter does and goes on from its start.
+    let around = words(draws, u64::MAX - 1, 4).unwrap();
+    assert_eq!(around.len(), 4);
+}

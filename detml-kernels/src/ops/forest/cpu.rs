@@ -63,9 +63,9 @@ impl Packed {
         }
     }
 
-    pub(super) fn margins(&self, simd: Simd, forest: &Forest, x: &[f32], rows: usize) -> Vec<f32> {
+    /// Adds the trees to `margins`, which hold the base.
+    pub(super) fn add(&self, simd: Simd, forest: &Forest, x: &[f32], margins: &mut [f32]) {
         let outputs = forest.base.len();
-        let mut margins: Vec<f32> = forest.base.repeat(rows);
         margins
             .par_chunks_mut(ROWS * outputs)
             .enumerate()
@@ -80,7 +80,6 @@ impl Packed {
                     margins,
                 });
             });
-        margins
     }
 }
 

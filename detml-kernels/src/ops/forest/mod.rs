@@ -11,7 +11,7 @@ mod plain;
 #[cfg(test)]
 mod tests;
 
-use crate::device::Device;
+use crate::device::{Device, zeros};
 use detml_core::{Error, Result};
 
 /// A node of a tree.
@@ -125,14 +125,21 @@ impl Forest {
     /// The margins (rows x outputs) of features (rows x features), both row by row.
     ///
     /// # Errors
-    /// `Shape` if `x` doesn't fill its rows; those of the device.
+    /// `Shape` if `x` doesn't fill its rows; `OutOfMemory`; those of the device.
     pub fn margins(&self, device: &Device, x: &[f32], rows: usize) -> Result<Vec<f32>> {
         if rows.checked_mul(self.features) != Some(x.len()) {
             let expected = format_args!("{rows} x {}", self.features);
             return Err(Error::shape("features", expected, x.len()));
         }
         let simd = device.simd().map_or_else(crate::Simd::current, Ok)?;
-        Ok(self.packed.margins(simd, self, x, rows))
+        let outputs = self.base.len();
+        // Without features there may be any number of rows.
+        let mut margins = zeros::<f32>(rows.saturating_mul(outputs))?;
+        for row in margins.chunks_exact_mut(outputs) {
+            row.copy_from_slice(&self.base);
+        }
+        self.packed.add(simd, self, x, &mut margins);
+        Ok(margins)
     }
 }
 

@@ -145,3 +145,21 @@ fn f4_hostile_trees_are_refused() {
     refuse("no starts", &|_, starts, _| starts.clear());
     refuse("outputs", &|base, _, _| base.resize(3, 0.0));
 }
+
+#[test]
+fn rows_that_take_no_features_may_be_too_many() {
+    let leaf = Node {
+        left: 0,
+        feature: 0,
+        threshold: 0.0,
+        missing_left: true,
+        value: 1.5,
+    };
+    let forest = Forest::new(0, vec![0.25], vec![0, 1], vec![leaf]).unwrap();
+    let device = Device::cpu();
+    assert_eq!(forest.margins(&device, &[], 3).unwrap(), [1.75; 3]);
+    for rows in [usize::MAX, usize::MAX / 4, 1 << 45] {
+        let error = forest.margins(&device, &[], rows).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    }
+}

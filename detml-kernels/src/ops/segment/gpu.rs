@@ -1,8 +1,9 @@
-//! A unit finds where a group begins by binary search; the folds are those of `reduce`.
+//! A unit finds where a group begins by binary search; the folds are those of `reduce`. Whether
+//! keys ascend is a flag a key, folded.
 
 use crate::device::{Buffer, Kernel, args};
 use crate::ieee::FloatProfile;
-use crate::ops::grid;
+use crate::ops::{grid, reduce};
 use cubecl::prelude::*;
 use detml_core::Result;
 
@@ -49,4 +50,48 @@ pub(super) fn offsets(keys: &Buffer<u32>, offsets: &mut Buffer<u32>) -> Result<(
         grid(offsets.len(), UNITS as usize)?,
         args![keys, offsets, len, total],
     )
+}
+
+/// 1 for each key that the next one is below.
+#[cube]
+fn descents(keys: &Array<u32>, flags: &mut Array<u32>, pairs: u32) {
+    let i = CUBE_POS as u32 * UNITS + UNIT_POS;
+    if i < pairs {
+        let at = i as usize;
+        flags[at] = select(keys[at] > keys[at + 1], 1u32, 0u32);
+    }
+}
+
+pub(super) fn descent_kernel(profile: FloatProfile) -> Kernel {
+    Kernel::new(
+        "segment_descents",
+        profile,
+        (),
+        CubeDim::new_1d(UNITS),
+        |d| {
+            let (keys, flags) = (d.input::<u32>(), d.output::<u32>());
+            let pairs = d.scalar::<u32>();
+            descents::expand(d.scope(), keys, flags, pairs);
+        },
+    )
+}
+
+/// Where the first key is that the next one is below.
+pub(super) fn descent(keys: &Buffer<u32>) -> Result<Option<usize>> {
+    let device = keys.device();
+    let pairs = keys.len().saturating_sub(1);
+    if pairs == 0 {
+        return Ok(None);
+    }
+    let mut flags = device.empty::<u32>(pairs)?;
+    device.launch(
+        &descent_kernel(device.profile()?),
+        grid(pairs, UNITS as usize)?,
+        args![keys, &mut flags, pairs as u32],
+    )?;
+    let any = reduce::any(&flags, reduce::Axis::Whole, [1, pairs])?;
+    if device.read(&any)?.first() == Some(&0) {
+        return Ok(None);
+    }
+    Ok(device.read(&flags)?.iter().position(|&flag| flag != 0))
 }

@@ -25,6 +25,7 @@ mod tests;
 use crate::device::{Buffer, Device, Element, Kernel};
 use crate::ieee::FloatProfile;
 use crate::ops::reduce::fold::{self, Traits};
+use crate::ops::tile::check_len;
 use crate::ops::{AnyBuffer, reduce, same_device};
 use detml_core::{Error, Result};
 
@@ -39,13 +40,26 @@ pub struct Segments {
 impl Segments {
     /// The groups of rows with keys 0, 1, ..., `groups - 1`; rows with other keys are in none.
     ///
-    /// The keys must ascend. If they don't, groups are what a binary search makes of them.
+    /// The keys must ascend; on a GPU the host waits for one word that says whether they do.
     ///
     /// # Errors
-    /// `InvalidParameter` if `groups` is not below `u32::MAX`, those of the device.
+    /// `InvalidParameter` if `groups` is not below `u32::MAX` or the keys don't ascend, `Shape`
+    /// above 2^31 keys, those of the device.
     pub fn of_sorted_keys(keys: &Buffer<u32>, groups: usize) -> Result<Self> {
         if groups >= u32::MAX as usize {
             return Err(Error::parameter("groups", "fewer than 4294967295", groups));
+        }
+        check_len("segments of keys", keys.len())?;
+        let descent = match keys.host() {
+            Some(keys) => keys.windows(2).position(|pair| pair[0] > pair[1]),
+            None => gpu::descent(keys)?,
+        };
+        if let Some(at) = descent {
+            return Err(Error::parameter(
+                "keys",
+                "keys that ascend",
+                format!("a lower key after the one at {at}"),
+            ));
         }
         let mut offsets = keys.device().empty(groups + 1)?;
         if let (Some(keys), Some(offsets)) = (keys.host(), offsets.host_mut()) {
@@ -212,5 +226,5 @@ pub fn count(x: &Buffer<u32>, columns: usize, segments: &Segments) -> Result<Buf
 
 /// A representative of each variant of this module's kernels.
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
-    vec![gpu::kernel(profile)]
+    vec![gpu::kernel(profile), gpu::descent_kernel(profile)]
 }

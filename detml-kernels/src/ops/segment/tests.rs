@@ -2,7 +2,7 @@ use super::*;
 use crate::ops::reduce::plain;
 use crate::suite::{assert_words, backend_suite, hash, moderate};
 
-backend_suite! { groups, long_groups, empty_groups, neighbours_do_not_show, refusals }
+backend_suite! { groups, long_groups, empty_groups, neighbours_do_not_show, refusals, unsorted_keys_are_refused }
 
 fn words(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
@@ -138,12 +138,29 @@ fn refusals(device: &Device) {
         let error = sum(&x, columns, &s).unwrap_err();
         assert!(matches!(error, Error::Shape { .. }), "{error}");
     }
-    // Keys that don't ascend: some groups, but no reading beyond the rows.
-    let keys = device.upload(&[5u32, 0, 4, 1, 3, 2, 0]).unwrap();
-    let s = Segments::of_sorted_keys(&keys, 6).unwrap();
-    sum(&x, 1, &s).unwrap();
-    let offsets = device.read(s.offsets()).unwrap();
-    assert!(offsets.is_sorted() && offsets[6] <= 7);
+    let error = Segments::of_sorted_keys(&device.upload(&[]).unwrap(), usize::MAX).unwrap_err();
+    assert!(matches!(error, Error::InvalidParameter { .. }), "{error}");
+}
+
+/// Keys that don't ascend are refused wherever the descent is.
+fn unsorted_keys_are_refused(device: &Device) {
+    for n in [2, 3, 255, 256, 257, 9000] {
+        let sorted = keys(n as u32, n, 50);
+        assert!(Segments::of_sorted_keys(&device.upload(&sorted).unwrap(), 50).is_ok());
+        for at in [0, (n - 2) / 2, n - 2] {
+            let mut keys = sorted.clone();
+            // The first descent.
+            keys[at] = u32::MAX;
+            keys[at + 1] = u32::MAX - 1;
+            match Segments::of_sorted_keys(&device.upload(&keys).unwrap(), 50) {
+                Err(Error::InvalidParameter { name, got, .. }) => {
+                    assert_eq!(name, "keys");
+                    assert_eq!(got, format!("a lower key after the one at {at}"));
+                }
+                other => panic!("{n} keys, descent at {at}: {other:?}"),
+            }
+        }
+    }
 }
 
 /// Sabotage: segments cut where a group lies instead of from its own first row show. (Lanes alone
