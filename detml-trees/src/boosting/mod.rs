@@ -22,7 +22,8 @@ pub use model::{GradientBoostingModel, Importance};
 /// Features may hold NaN for missing values and infinities, which are values like others. `f64`
 /// rounds once to `f32`. Each split learns the side of missing values where its node has any;
 /// where it has none, values missing later go to the left. A row of weight 0 is as good as
-/// absent.
+/// absent. Categories are the numbers of their codes, parted in that order; row groups have no
+/// say.
 ///
 /// # What the bits depend on
 /// The model is a function of the data and the settings: the instruction set, the number of

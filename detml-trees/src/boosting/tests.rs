@@ -1,6 +1,7 @@
 use super::*;
 use detml_core::{
-    BitHashed, Error, ModelFile, Persist, Predict, PredictProba, ProgressEvent, Safetensors, Score,
+    BitHashed, CsvOptions, Error, ModelFile, Persist, Predict, PredictProba, ProgressEvent,
+    Safetensors, Score,
 };
 use detml_kernels::Simd;
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
@@ -370,6 +371,64 @@ fn t10_threads_shards_and_levels_do_not_show() {
     }
 }
 
+/// A category is the number of its code: nested splits part any set of them, and one that training
+/// hadn't is a missing value.
+#[test]
+fn t11_categories_are_their_codes() {
+    // No threshold and no single category parts these ten from the rest.
+    let y: Array1<f32> = Array1::from(vec![0.0, 6.0, 0.0, 6.0, 6.0, 0.0, 0.0, 0.0, 6.0, 0.0]);
+    let codes = Array2::from_shape_fn((10, 1), |(row, _)| row as f32);
+    let exact = |depth| {
+        GradientBoosting::regressor()
+            .n_trees(1)
+            .learning_rate(1.0)
+            .l2(0.0)
+            .base_score(0.0)
+            .max_depth(depth)
+    };
+    let stump = exact(1).fit((&codes, &y)).unwrap();
+    assert!(stump.score(codes.view(), y.view(), None).unwrap() < 0.5);
+    let deep = exact(9).fit((&codes, &y)).unwrap();
+    assert_eq!(deep.predict(codes.view()).unwrap(), y);
+
+    // A text that the training set hasn't is NaN; a code beyond all goes with the greatest.
+    let text = "c,y\nred,6\nblue,0\nred,6\nlime,0\n";
+    let options = CsvOptions::new().categorical("c");
+    let train = options.clone().read(text.as_bytes(), "train").unwrap();
+    let test = options
+        .categories_of(&train)
+        .read("c,y\nviolet,0\nred,0\n".as_bytes(), "test")
+        .unwrap();
+    let model = exact(4).fit(&train.target("y").unwrap()).unwrap();
+    let test = test.target("y").unwrap();
+    assert!(test.features()[[0, 0]].is_nan());
+    // Without missing values in training they go to the left, to `blue`.
+    assert_eq!(model.predict(test.features()).unwrap().to_vec(), [0.0, 6.0]);
+    let beyond = Array2::from_elem((1, 1), 99.0);
+    assert_eq!(model.predict(beyond.view()).unwrap().to_vec(), [6.0]);
+
+    // A category of one row among others.
+    let lone = Array2::from_shape_fn((301, 1), |(row, _)| {
+        if row == 77 {
+            1.0
+        } else {
+            row as f32 % 2.0 * 2.0
+        }
+    });
+    let y = lone.column(0).mapv(|c| if c == 1.0 { 40.0 } else { c });
+    let model = exact(3).fit((&lone, &y)).unwrap();
+    assert_eq!(model.predict(lone.view()).unwrap(), y);
+
+    // More categories than bins: some neighbours share one.
+    let many = Array2::from_shape_fn((900, 1), |(row, _)| (row % 300) as f32);
+    let y = many.column(0).to_owned();
+    let model = exact(12).fit((&many, &y)).unwrap();
+    assert!(model.score(many.view(), y.view(), None).unwrap() > 0.99);
+    let predicted = model.predict(many.slice(s![..300, ..])).unwrap();
+    let distinct: std::collections::BTreeSet<u32> = predicted.iter().map(|p| p.to_bits()).collect();
+    assert!(distinct.len() <= 255 && distinct.len() > 200);
+}
+
 #[test]
 fn t12_models_with_little_to_learn() {
     let x = features(12, 300, 3);
@@ -435,6 +494,27 @@ fn t13_f64_rounds_once() {
         .unwrap();
     let p = model.predict(x.mapv(|x| x as f32).view()).unwrap();
     assert_eq!(p.mapv(f64::from), y);
+}
+
+/// No loss ranks yet, so groups have no say: of one row each, of equal labels, in any order.
+#[test]
+fn t14_groups_do_not_show_without_a_ranking_loss() {
+    let x = features(27, 200, 3);
+    let y = target(x.view());
+    let constant = Array1::from_elem(200, 1.0f32);
+    for y in [&y, &constant] {
+        let plain = small().fit((&x, y)).unwrap().bit_hash();
+        let one_each: Vec<u32> = (0..200).collect();
+        let unsorted: Vec<u32> = (0..200).map(|row| hash(3, row) % 7).collect();
+        for groups in [one_each, unsorted, vec![5; 200]] {
+            let design = (&x, y).into_design().unwrap().with_groups(groups).unwrap();
+            let model = small().fit_on(&Device::cpu(), &design).unwrap();
+            assert_eq!(model.bit_hash(), plain);
+        }
+    }
+    let design = (&x, &y).into_design().unwrap();
+    let short = design.with_groups(vec![0; 199]);
+    assert!(matches!(short, Err(Error::Shape { .. })));
 }
 
 #[test]
