@@ -30,6 +30,7 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     [
         elementwise::kernels(profile),
         gather::kernels(profile),
+        gemm::kernels(profile),
         histogram::kernels(profile),
         reduce::kernels(profile),
         runs::kernels(profile),

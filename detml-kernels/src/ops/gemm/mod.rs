@@ -19,12 +19,13 @@
 //! An element depends on its row of `a` and its column of `b` alone (`N7`).
 
 mod cpu;
+mod gpu;
 mod lanes;
 #[cfg(test)]
 mod plain;
 
-use crate::device::{Buffer, Device};
-use crate::ieee::Ieee;
+use crate::device::{Buffer, Device, Kernel};
+use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::same_device;
 use cubecl::prelude::*;
 use detml_core::{Error, Result};
@@ -381,6 +382,7 @@ fn check(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Schedule {
     cpu: cpu::Plan,
+    gpu: gpu::Plan,
 }
 
 fn run(
@@ -394,38 +396,90 @@ fn run(
         return Ok(());
     }
     let device: Device = c.buffer.device().clone();
-    let c_layout = c.layout;
-    match (
+    let (la, lb, lc) = (a.layout, b.layout, c.layout);
+    if let (Some(simd), Some(x), Some(y), Some(z)) = (
         device.simd(),
         a.buffer.host(),
         b.buffer.host(),
         c.buffer.host_mut(),
     ) {
-        (Some(simd), Some(x), Some(y), Some(z)) => {
-            let (la, lb) = (a.layout, b.layout);
-            let a = cpu::Source {
-                data: x.get(la.offset..).unwrap_or_default(),
-                lane: la.row_stride,
-                k: la.column_stride,
-                batch: la.batch_stride,
-            };
-            let b = cpu::Source {
-                data: y.get(lb.offset..).unwrap_or_default(),
-                lane: lb.column_stride,
-                k: lb.row_stride,
-                batch: lb.batch_stride,
-            };
-            let c = cpu::Target::new(
-                &mut z[c_layout.offset..],
-                c_layout.row_stride,
-                1,
-                c_layout.batch_stride,
-            );
-            cpu::gemm(simd, problem, a, b, c, schedule.cpu);
-            Ok(())
-        }
-        _ => Err(Error::unsupported("gemm on a GPU", "not yet")),
+        let a = cpu::Source {
+            data: x.get(la.offset..).unwrap_or_default(),
+            lane: la.row_stride,
+            k: la.column_stride,
+            batch: la.batch_stride,
+        };
+        let b = cpu::Source {
+            data: y.get(lb.offset..).unwrap_or_default(),
+            lane: lb.column_stride,
+            k: lb.row_stride,
+            batch: lb.batch_stride,
+        };
+        let c = cpu::Target::new(&mut z[lc.offset..], lc.row_stride, 1, lc.batch_stride);
+        cpu::gemm(simd, problem, a, b, c, schedule.cpu);
+        return Ok(());
     }
+    let a = gpu::Source {
+        buffer: a.buffer,
+        offset: la.offset,
+        lane: la.row_stride,
+        k: la.column_stride,
+        batch: la.batch_stride,
+    };
+    let b = gpu::Source {
+        buffer: b.buffer,
+        offset: lb.offset,
+        lane: lb.column_stride,
+        k: lb.row_stride,
+        batch: lb.batch_stride,
+    };
+    gpu::gemm(&device, problem, a, b, c.buffer, lc, schedule.gpu)
+}
+
+/// [`matmul`] by a schedule named as `TILE[+registers|+output|+split]`, for benchmarks: the bits
+/// are those of [`matmul`]. Tiles: `large`, `medium`, `small`, `wide`, `rows8`, `rows4`.
+#[doc(hidden)]
+pub fn gemm_scheduled(
+    schedule: &str,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    c: MatrixMut<'_>,
+) -> Result<()> {
+    let (tile, rest) = schedule.split_once('+').unwrap_or((schedule, ""));
+    let unknown = || Error::parameter("schedule", "TILE[+registers|+output|+split]", schedule);
+    let tile = match tile {
+        "large" => gpu::Tile::LARGE,
+        "medium" => gpu::Tile::MEDIUM,
+        "small" => gpu::Tile::SMALL,
+        "wide" => gpu::Tile::WIDE,
+        "rows8" => gpu::Tile::ROWS_8,
+        "rows4" => gpu::Tile::ROWS_4,
+        _ => return Err(unknown()),
+    };
+    let (fold, split) = match rest {
+        "" => (None, Some(false)),
+        "registers" => (Some(gpu::Fold::Registers), Some(false)),
+        "output" => (Some(gpu::Fold::Output), Some(false)),
+        "split" => (None, Some(true)),
+        _ => return Err(unknown()),
+    };
+    let plan = gpu::Plan {
+        tile: Some(tile),
+        fold,
+        split,
+        ..gpu::Plan::default()
+    };
+    let problem = check(1, 1.0, &a, &b, 0.0, &c)?;
+    let schedule = Schedule {
+        gpu: plan,
+        ..Schedule::default()
+    };
+    run(&problem, a, b, c, schedule)
+}
+
+/// A representative of each variant of every kernel.
+pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
+    gpu::kernels(profile)
 }
 
 #[cfg(test)]
