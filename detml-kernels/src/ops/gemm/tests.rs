@@ -368,7 +368,7 @@ fn n7_rows_stand_alone(device: &Device) {
     }
 }
 
-cpu_suite! {
+backend_suite! {
     ragged_shapes,
     any_bit_pattern,
     panels_fold_in_order,
