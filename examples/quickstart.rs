@@ -1,8 +1,8 @@
 //! Which flights will arrive more than 15 minutes late?
 //!
 //! Trains on 80,000 flights of 2013 and predicts 20,000 others. The two hashes are the same on
-//! every CPU, for any number of threads (`RAYON_NUM_THREADS`) and instruction set (`DETML_SIMD`).
-//! Boosting doesn't train on GPUs yet: another `DETML_BACKEND` than `cpu` is an error.
+//! every CPU, for any number of threads (`RAYON_NUM_THREADS`) and instruction set (`DETML_SIMD`),
+//! and on every GPU (`DETML_BACKEND`).
 
 use detml::metrics;
 use detml::prelude::*;

@@ -28,6 +28,7 @@ use detml_core::{Error, Result};
 /// The lint over their intermediate representation and the checks of emitted code walk it.
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     [
+        boosting::kernels(profile),
         elementwise::kernels(profile),
         gather::kernels(profile),
         gemm::kernels(profile),

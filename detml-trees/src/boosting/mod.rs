@@ -26,11 +26,14 @@ pub use model::{GradientBoostingModel, Importance};
 /// say.
 ///
 /// # What the bits depend on
-/// The model is a function of the data and the settings: the instruction set, the number of
-/// threads and (with `subsample` 1) the order of the rows don't show. Boosting trains on the CPU
-/// only, yet: on another backend the fit ends with [`detml_core::Error::Unsupported`]. With row sampling, a row's draw depends
-/// on its position among the rows of weight above 0. If columns change places, predictions stay
-/// as long as no two best splits tie (the lower column wins) and columns aren't sampled.
+/// The model is a function of the data and the settings: the device, the instruction set, the
+/// number of threads and (with `subsample` 1) the order of the rows don't show. With row sampling,
+/// a row's draw depends on its position among the rows of weight above 0. If columns change
+/// places, predictions stay as long as no two best splits tie (the lower column wins) and columns
+/// aren't sampled.
+///
+/// On a GPU, features are binned on the host and trees grow on the device. The fit waits for the
+/// device at its end, and after each round only to measure eval sets.
 ///
 /// ```
 /// use detml_core::prelude::*;

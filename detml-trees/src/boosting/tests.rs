@@ -1,7 +1,7 @@
 use super::*;
 use detml_core::{
-    BitHashed, CsvOptions, Error, ModelFile, Persist, Predict, PredictProba, ProgressEvent,
-    Safetensors, Score,
+    Backend, BitHashed, CsvOptions, Error, ModelFile, Persist, Predict, PredictProba,
+    ProgressEvent, Safetensors, Score,
 };
 use detml_kernels::Simd;
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
@@ -427,6 +427,62 @@ fn t11_categories_are_their_codes() {
     let predicted = model.predict(many.slice(s![..300, ..])).unwrap();
     let distinct: std::collections::BTreeSet<u32> = predicted.iter().map(|p| p.to_bits()).collect();
     assert!(distinct.len() <= 255 && distinct.len() > 200);
+}
+
+/// Eval sets with early stopping, weights and samples included.
+#[test]
+fn t10_gpus_do_not_show() {
+    let x = with_missing(features(10, 600, 7));
+    let y = target(x.view());
+    let labels = classes(&y);
+    let weights: Array1<f32> = (0..600).map(|i| (hash(8, i) % 8) as f32).collect();
+    let held_out = with_missing(features(11, 200, 7));
+    let held_out_y = target(held_out.view());
+    let fits: [&dyn Fn(&Device) -> GradientBoostingModel; 2] = [
+        &|device| {
+            let design = (&x, &labels).into_design().unwrap();
+            let boosting = GradientBoosting::classifier().n_trees(5).max_depth(3);
+            boosting.fit_on(device, &design).unwrap()
+        },
+        &|device| {
+            let design = (&x, &y, &weights).into_design().unwrap();
+            GradientBoosting::regressor()
+                .n_trees(12)
+                .max_depth(3)
+                .learning_rate(1.0)
+                .subsample(0.5)
+                .colsample_bytree(0.6)
+                .colsample_bynode(0.7)
+                .eval_set("held out", (&held_out, &held_out_y))
+                .early_stopping_rounds(2)
+                .fit_on(device, &design)
+                .unwrap()
+        },
+    ];
+    let expected = fits.map(|fit| fit(&Device::cpu()));
+    for (backend, built) in [
+        (Backend::Cuda(0), cfg!(feature = "cuda")),
+        (Backend::Hip(0), cfg!(feature = "hip")),
+        (Backend::Wgpu(0), cfg!(feature = "wgpu")),
+    ] {
+        if !built {
+            continue;
+        }
+        let device = match Device::for_backend(backend) {
+            Err(Error::DeviceUnavailable { device, reason })
+                if std::env::var_os("DETML_REQUIRE_DEVICES").is_none() =>
+            {
+                println!("OWED {device}: {reason}");
+                continue;
+            }
+            device => device.unwrap(),
+        };
+        for (fit, expected) in fits.iter().zip(&expected) {
+            let model = fit(&device);
+            assert_eq!(model.bit_hash(), expected.bit_hash(), "{device}");
+            assert_eq!(model.history(), expected.history(), "{device}");
+        }
+    }
 }
 
 #[test]

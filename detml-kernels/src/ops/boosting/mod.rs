@@ -38,6 +38,7 @@
 
 mod arith;
 mod cpu;
+mod gpu;
 mod link;
 #[cfg(test)]
 mod plain;
@@ -48,6 +49,7 @@ mod tests;
 use crate::device::Device;
 use detml_core::{Error, Result, Seed};
 
+pub(crate) use gpu::kernels;
 pub use link::probabilities;
 
 /// The code of a missing value; other codes count bins from 0.
@@ -278,6 +280,7 @@ pub struct Booster {
 
 enum Inner {
     Cpu(Box<cpu::Cpu>),
+    Gpu(Box<gpu::Gpu>),
     #[cfg(test)]
     Plain(Box<plain::Plain>, Vec<Tree>),
 }
@@ -289,7 +292,7 @@ impl Booster {
     /// # Errors
     /// `Empty` without a training row; `Shape`, `InvalidValue` and `LabelOutOfRange` for tables
     /// that don't fit the loss or each other; `InvalidParameter` for growth outside its domain;
-    /// `Unsupported` for a device other than the CPU.
+    /// `OutOfMemory` and the device's other errors.
     pub fn new(
         device: &Device,
         train: Table,
@@ -299,13 +302,37 @@ impl Booster {
         growth: Growth,
     ) -> Result<Self> {
         check(&train, &evals, loss, base, &growth)?;
-        let Some(simd) = device.simd() else {
-            return Err(Error::unsupported("boosting on a GPU", "use the CPU"));
-        };
-        Ok(Self {
-            inner: Inner::Cpu(Box::new(cpu::Cpu::new(
+        let inner = match device.simd() {
+            Some(simd) => Inner::Cpu(Box::new(cpu::Cpu::new(
                 simd, train, evals, loss, base, growth,
             ))),
+            None => {
+                let bytes = gpu::HISTOGRAM_BYTES;
+                let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, bytes)?;
+                Inner::Gpu(Box::new(gpu))
+            }
+        };
+        Ok(Self { inner })
+    }
+
+    /// As [`new`](Self::new); on a GPU with that much memory for the histograms of a level.
+    #[cfg(test)]
+    fn with_memory(
+        device: &Device,
+        train: Table,
+        evals: Vec<Table>,
+        loss: Loss,
+        base: &[f32],
+        growth: Growth,
+        bytes: usize,
+    ) -> Result<Self> {
+        if device.is_cpu() {
+            return Self::new(device, train, evals, loss, base, growth);
+        }
+        check(&train, &evals, loss, base, &growth)?;
+        let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, bytes)?;
+        Ok(Self {
+            inner: Inner::Gpu(Box::new(gpu)),
         })
     }
 
@@ -335,6 +362,7 @@ impl Booster {
     pub fn round(&mut self) -> Result<()> {
         match &mut self.inner {
             Inner::Cpu(cpu) => cpu.round(),
+            Inner::Gpu(gpu) => gpu.round(),
             #[cfg(test)]
             Inner::Plain(plain, trees) => {
                 trees.extend(plain.round());
@@ -350,6 +378,7 @@ impl Booster {
     pub fn take_trees(&mut self) -> Result<Vec<Tree>> {
         match &mut self.inner {
             Inner::Cpu(cpu) => Ok(cpu.take_trees()),
+            Inner::Gpu(gpu) => gpu.take_trees(),
             #[cfg(test)]
             Inner::Plain(_, trees) => Ok(std::mem::take(trees)),
         }
@@ -362,6 +391,7 @@ impl Booster {
     pub fn margins(&self) -> Result<Vec<f32>> {
         match &self.inner {
             Inner::Cpu(cpu) => Ok(cpu.margins()),
+            Inner::Gpu(gpu) => gpu.margins(),
             #[cfg(test)]
             Inner::Plain(plain, _) => Ok(plain.margins(0).to_vec()),
         }
@@ -374,9 +404,20 @@ impl Booster {
     pub fn eval_margins(&self, set: usize) -> Result<Vec<f32>> {
         match &self.inner {
             Inner::Cpu(cpu) => Ok(cpu.eval_margins(set).to_vec()),
+            Inner::Gpu(gpu) => gpu.eval_margins(set),
             #[cfg(test)]
             Inner::Plain(plain, _) => Ok(plain.margins(set + 1).to_vec()),
         }
+    }
+}
+
+/// A round whose gradients overflowed.
+fn not_finite(round: u32, row: usize, column: usize, got: f32) -> Error {
+    Error::NonFinite {
+        what: format!("gradients of round {round}"),
+        row,
+        column,
+        got: f64::from(got),
     }
 }
 

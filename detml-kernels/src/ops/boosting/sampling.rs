@@ -30,6 +30,56 @@ impl Rows {
     pub(super) fn holds(&self, row: usize) -> bool {
         self.draws.word(row as u64) < self.limit
     }
+
+    /// What a kernel makes the same draws from: the words of the draws, and the limit.
+    pub(super) fn words(&self) -> ([u32; 3], u32) {
+        (words(&self.draws), self.limit)
+    }
+}
+
+/// What a kernel makes the draws of features of one tree from: see [`Columns`], which draws the
+/// same ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draws {
+    seed: Seed,
+    number: u32,
+    /// How many features the tree, each level and each node draw; `None` if all.
+    pub(super) of_tree: Option<u32>,
+    pub(super) of_level: Option<u32>,
+    pub(super) of_node: Option<u32>,
+}
+
+impl Draws {
+    pub(super) fn new(growth: &Growth, features: usize, tree: u32) -> Self {
+        let mut left = features;
+        let mut draw = |share: f32| {
+            left = count(share, left)?;
+            Some(left as u32)
+        };
+        Self {
+            seed: growth.seed,
+            number: tree,
+            of_tree: draw(growth.colsample_bytree),
+            of_level: draw(growth.colsample_bylevel),
+            of_node: draw(growth.colsample_bynode),
+        }
+    }
+
+    /// The words of the draws of a tree (1), its levels (2) and nodes (3).
+    pub(super) fn words(&self, purpose: u32) -> [u32; 3] {
+        words(&draws(self.seed, self.number, purpose))
+    }
+}
+
+/// The seed's lower and upper word, and the stream.
+fn words(draws: &Philox4x32) -> [u32; 3] {
+    let seed = draws.seed().0;
+    [seed as u32, (seed >> 32) as u32, draws.stream()]
+}
+
+/// How many of `all` features a share draws; `None` if all of them without a draw.
+fn count(share: f32, all: usize) -> Option<usize> {
+    (share < 1.0).then(|| ((f64::from(share) * all as f64) as usize).max(1))
 }
 
 /// The features of one tree, its levels and nodes.
@@ -92,16 +142,15 @@ impl Columns {
 }
 
 fn choose(from: &[u32], share: f32, draws: Philox4x32, place: u64) -> Vec<u32> {
-    if share >= 1.0 {
+    let Some(count) = count(share, from.len()) else {
         return from.to_vec();
-    }
-    let count = (f64::from(share) * from.len() as f64) as usize;
+    };
     let mut keyed: Vec<(u32, u32)> = from
         .iter()
         .map(|&feature| (draws.word((place << 32) | u64::from(feature)), feature))
         .collect();
     keyed.sort_unstable();
-    keyed.truncate(count.max(1));
+    keyed.truncate(count);
     let mut chosen: Vec<u32> = keyed.into_iter().map(|(_, feature)| feature).collect();
     chosen.sort_unstable();
     chosen

@@ -1,5 +1,5 @@
 use super::*;
-use crate::suite::{cpu_suite, hash, moderate};
+use crate::suite::{backend_suite, hash, moderate};
 
 fn growth() -> Growth {
     Growth {
@@ -81,6 +81,19 @@ fn compare(
     loss: Loss,
     growth: Growth,
 ) -> Vec<Tree> {
+    let bytes = gpu::HISTOGRAM_BYTES;
+    compare_with_memory(device, what, train, evals, loss, growth, bytes)
+}
+
+fn compare_with_memory(
+    device: &Device,
+    what: &str,
+    train: Table,
+    evals: Vec<Table>,
+    loss: Loss,
+    growth: Growth,
+    bytes: usize,
+) -> Vec<Tree> {
     let base: Vec<f32> = moderate(3, loss.outputs());
     let sets = evals.len();
     let plain = run(
@@ -89,7 +102,7 @@ fn compare(
         sets,
     );
     let tuned = run(
-        Booster::new(device, train, evals, loss, &base, growth).unwrap(),
+        Booster::with_memory(device, train, evals, loss, &base, growth, bytes).unwrap(),
         4,
         sets,
     );
@@ -244,4 +257,183 @@ fn extreme_scales(device: &Device) {
     }
 }
 
-cpu_suite! { losses, missing_values_weights_and_penalties, sampling_draws_rows_and_features, small_and_degenerate_sets, many_rows, extreme_scales }
+/// Levels that have more nodes than a GPU has room for.
+fn deep_trees_in_batches(device: &Device) {
+    let counts = [30, 9, 60, 200, 17];
+    for (rows, sampled, bytes) in [(300, false, 1), (300, true, 300_000), (7, false, 1)] {
+        let train = table(60, rows, &counts, 4, Loss::Squared);
+        let growth = Growth {
+            max_depth: 12,
+            min_child_weight: 0.0,
+            lambda: 0.0,
+            subsample: if sampled { 0.8 } else { 1.0 },
+            colsample_bytree: if sampled { 0.8 } else { 1.0 },
+            colsample_bylevel: if sampled { 0.8 } else { 1.0 },
+            colsample_bynode: if sampled { 0.5 } else { 1.0 },
+            ..growth()
+        };
+        let trees = compare_with_memory(
+            device,
+            &format!("{rows} rows, {bytes} bytes"),
+            train,
+            vec![],
+            Loss::Squared,
+            growth,
+            bytes,
+        );
+        assert!(trees.iter().all(|tree| tree.nodes.len() > rows / 2));
+    }
+}
+
+/// More features than a cube has units.
+fn many_features(device: &Device) {
+    let counts: Vec<u16> = (0..300).map(|f| 1 + f % 5).collect();
+    let train = table(70, 40, &counts, 9, Loss::Logistic);
+    for share in [1.0, 0.3] {
+        let growth = Growth {
+            max_depth: 3,
+            min_child_weight: 0.0,
+            colsample_bytree: share,
+            colsample_bynode: share,
+            ..growth()
+        };
+        let what = format!("share {share}");
+        compare(device, &what, train.clone(), vec![], Loss::Logistic, growth);
+    }
+}
+
+/// Trees can be had at any time, and growing goes on.
+fn trees_come_in_parts(device: &Device) {
+    let loss = Loss::Softmax { classes: 3 };
+    let train = table(80, 90, &[9, 40, 7], 5, loss);
+    let base = [0.5, -0.25, 0.0];
+    let all = run(
+        Booster::plain(train.clone(), vec![], loss, &base, growth()).unwrap(),
+        5,
+        0,
+    );
+    let mut booster = Booster::new(device, train, vec![], loss, &base, growth()).unwrap();
+    let mut trees = booster.take_trees().unwrap();
+    assert!(trees.is_empty());
+    for rounds in [2, 0, 1, 2] {
+        for _ in 0..rounds {
+            booster.round().unwrap();
+        }
+        let more = booster.take_trees().unwrap();
+        assert_eq!(more.len(), 3 * rounds);
+        trees.extend(more);
+    }
+    assert_eq!(trees, all.0);
+}
+
+/// A gradient that overflows ends the fit with the same error everywhere; what was grown before
+/// stays.
+fn overflow_is_an_error(device: &Device) {
+    let loss = Loss::Squared;
+    let mut train = table(90, 50, &[9, 40, 7], 5, loss);
+    // A leaf of a hundred times the margin: each round is worse than the last one.
+    train.targets[17] = 1e36;
+    train.targets[31] = -3e36;
+    let growth = Growth {
+        learning_rate: 100.0,
+        lambda: 0.0,
+        min_child_weight: 0.0,
+        ..growth()
+    };
+    let outcome = |device: &Device| {
+        let mut booster = Booster::new(
+            device,
+            train.clone(),
+            vec![train.clone()],
+            loss,
+            &[0.0],
+            growth,
+        )
+        .unwrap();
+        let mut error = None;
+        for _ in 0..8 {
+            // A GPU may tell later.
+            error = error.or(booster.round().err());
+        }
+        let error = error.or_else(|| booster.take_trees().err());
+        let bits = |x: Vec<f32>| x.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        (
+            error.unwrap().to_string(),
+            booster.round().unwrap_err().to_string(),
+            booster.take_trees().unwrap(),
+            bits(booster.margins().unwrap()),
+            bits(booster.eval_margins(0).unwrap()),
+        )
+    };
+    let expected = outcome(&Device::cpu_with(crate::Simd::Plain));
+    assert!(expected.0.contains("round") && !expected.2.is_empty());
+    assert_eq!(outcome(device), expected);
+    // Whichever method waits first has the error.
+    let mut booster =
+        Booster::new(device, train.clone(), vec![train], loss, &[0.0], growth).unwrap();
+    let error = (0..8).find_map(|_| {
+        let told = booster.round();
+        told.and_then(|()| booster.eval_margins(0)).err()
+    });
+    assert_eq!(error.unwrap().to_string(), expected.0);
+}
+
+/// A wrong rule for ties or a bin too far shows.
+fn mistakes_show(device: &Device) {
+    let loss = Loss::Squared;
+    // Features 1 and 2 are one and the same, and so are the splits by them.
+    let codes = |row: usize| {
+        let code = (row % 5) as u8;
+        [(row % 3) as u8, code, code]
+    };
+    let train = Table {
+        bins: Bins::new(60, (0..60).flat_map(codes).collect(), vec![4, 7, 7]).unwrap(),
+        targets: (0..60).map(|row| (row % 5 * 2 + row % 3) as f32).collect(),
+        weights: None,
+    };
+    let trees = compare(device, "ties", train.clone(), vec![], loss, growth());
+    let right = |node: &Node| node.left == 0 || (node.feature != 2 && node.missing_left);
+    assert!(trees.iter().flat_map(|tree| &tree.nodes).all(right));
+    // Bins 2 and 3 of feature 0 split alike: 3 is empty.
+    assert!(
+        trees
+            .iter()
+            .flat_map(|tree| &tree.nodes)
+            .all(|node| node.feature != 0 || node.bin < 2)
+    );
+
+    let mut moved = train.clone();
+    for code in &mut moved.bins.codes[7 * 3 + 1..][..2] {
+        *code += 1;
+    }
+    let of = |table: Table| {
+        let mut booster = Booster::new(device, table, vec![], loss, &[0.5], growth()).unwrap();
+        booster.round().unwrap();
+        (booster.take_trees().unwrap(), booster.margins().unwrap())
+    };
+    let mut reversed = train.clone();
+    for row in reversed.bins.codes.chunks_exact_mut(3) {
+        row.swap(0, 2);
+    }
+    reversed.bins.counts.swap(0, 2);
+    let good = of(train);
+    assert_ne!(of(moved).1, good.1, "a bin too far");
+    let tie = of(reversed);
+    // The same rows go the same ways, but the tie goes to the feature that is now the lower one.
+    assert_eq!(tie.1, good.1);
+    assert_ne!(tie.0, good.0);
+}
+
+backend_suite! {
+    losses,
+    missing_values_weights_and_penalties,
+    sampling_draws_rows_and_features,
+    small_and_degenerate_sets,
+    many_rows,
+    extreme_scales,
+    deep_trees_in_batches,
+    many_features,
+    trees_come_in_parts,
+    overflow_is_an_error,
+    mistakes_show,
+}

@@ -84,7 +84,7 @@ fn second_of(first: u32, #[comptime] statistic: Statistic) -> u32 {
 
 /// What an addition of `low` to a word that was `old` adds to the upper word.
 #[cube]
-fn carry(old: u32, low: u32, high: u32) -> u32 {
+pub(crate) fn carry(old: u32, low: u32, high: u32) -> u32 {
     high + prim::select_u32(prim::wrapping_add(old, low) < low, 1u32, 0u32)
 }
 

@@ -17,7 +17,7 @@ use crate::device::Buffer;
 use crate::wide::I64;
 use detml_core::{Error, Result};
 
-pub(crate) use gpu::kernels;
+pub(crate) use gpu::{carry, kernels};
 
 /// How many of `bins` name each bin.
 ///

@@ -343,12 +343,7 @@ impl Cpu {
             .iter()
             .find_map(|block| block.not_finite(output));
         let (row, got) = found.unwrap_or((0, f32::NAN));
-        Error::NonFinite {
-            what: format!("gradients of round {}", self.rounds),
-            row,
-            column: output,
-            got: f64::from(got),
-        }
+        not_finite(self.rounds, row, output, got)
     }
 
     /// Gradients of all outputs at the current margins; their largest magnitudes.

@@ -1,0 +1,802 @@
+//! The GPU path: one row list, partitioned level by level, and integer histograms.
+//!
+//! A round never waits for the device. Grids are sized by bounds that the host knows (a level has
+//! at most `2^level` nodes, and no more than rows), and cubes find out on the device whether there
+//! is work for them. The host reads the number of nodes back only at levels whose bound exceeds
+//! the room for histograms; these are built for one batch of nodes after another.
+//!
+//! A level takes five launches: `build` adds rows to the histograms of the smaller child of each
+//! pair, `search` makes its sibling's by subtraction and finds the best split of every (node,
+//! feature), `choose` decides about every node, `arrange` writes the tree and lays out the next
+//! level, `partition` moves the rows. All sums are exact integers (see [the contract](super)), so
+//! that neither the order of rows, cubes and atomics nor chunks and batches show in a bit.
+
+mod histogram;
+mod layout;
+mod rows;
+mod splits;
+
+use super::sampling::{Draws, Rows};
+use super::*;
+use crate::device::{Buffer, Kernel, args};
+use crate::ieee::FloatProfile;
+use crate::ops::grid;
+use layout::*;
+use rayon::prelude::*;
+use rows::Link;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of the histograms of one level at most; two levels are kept.
+pub(super) const HISTOGRAM_BYTES: usize = 512 << 20;
+/// Words of grown trees that stay on the device at most, unless one tree needs more.
+const TREE_WORDS: usize = 1 << 20;
+/// Words of features whose histograms a cube builds. With one, they fit the shared memory that
+/// every device has; two halve the reads of rows and gradients.
+const GROUPS: [u32; 2] = [1, 2];
+
+pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
+    let mut kernels = vec![
+        rows::scales_kernel(profile),
+        rows::partition_kernel(profile),
+        rows::follow_kernel(profile),
+        histogram::clear_kernel(profile),
+        splits::plant_kernel(profile),
+        splits::draw_kernel(profile),
+        splits::search_kernel(profile),
+        splits::choose_kernel(profile),
+        splits::arrange_kernel(profile),
+    ];
+    let links = [Link::Squared, Link::Logistic, Link::Softmax];
+    kernels.extend(links.map(|link| rows::gradients_kernel(profile, link)));
+    kernels.extend([false, true].map(|sampled| rows::quantise_kernel(profile, sampled)));
+    kernels.extend(GROUPS.map(|group| histogram::build_kernel(profile, group)));
+    kernels
+}
+
+struct Kernels {
+    gradients: Kernel,
+    scales: Kernel,
+    quantise: Kernel,
+    partition: Kernel,
+    follow: Kernel,
+    build: Kernel,
+    clear: Kernel,
+    plant: Kernel,
+    draw: Kernel,
+    search: Kernel,
+    choose: Kernel,
+    arrange: Kernel,
+}
+
+/// A set of rows with its margins so far.
+struct Set {
+    rows: usize,
+    codes: Buffer<u32>,
+    margins: Buffer<f32>,
+}
+
+impl Set {
+    fn new(device: &Device, bins: &Bins, base: &[f32]) -> Result<Self> {
+        let margins: Vec<f32> = base
+            .iter()
+            .flat_map(|&b| std::iter::repeat_n(b, bins.rows))
+            .collect();
+        Ok(Self {
+            rows: bins.rows,
+            codes: device.upload(&pack(bins))?,
+            margins: device.upload(&margins)?,
+        })
+    }
+}
+
+/// Codes four to a word, word by word of the features.
+fn pack(bins: &Bins) -> Vec<u32> {
+    const ROWS: usize = 4096;
+    let (n, features) = (bins.rows, bins.features());
+    let mut words = vec![0; features.div_ceil(4) * n];
+    words
+        .par_chunks_mut(n.max(1))
+        .enumerate()
+        .for_each(|(word, column)| {
+            let place = 4 * word..features.min(4 * word + 4);
+            column
+                .par_chunks_mut(ROWS)
+                .enumerate()
+                .for_each(|(part, column)| {
+                    let rows = bins.codes[part * ROWS * features..].chunks_exact(features);
+                    for (word, row) in column.iter_mut().zip(rows) {
+                        let mut bytes = [0; 4];
+                        bytes[..place.len()].copy_from_slice(&row[place.clone()]);
+                        *word = u32::from_le_bytes(bytes);
+                    }
+                });
+        });
+    words
+}
+
+/// The nodes of a level.
+struct Level {
+    pairs: Buffer<u32>,
+    /// Rows of each node.
+    sizes: Buffer<u32>,
+    nodes: Buffer<u32>,
+    /// The rows in hand, node by node.
+    rows: Buffer<u32>,
+    histograms: Buffer<u32>,
+}
+
+pub(super) struct Gpu {
+    device: Device,
+    kernels: Kernels,
+    loss: Loss,
+    growth: Growth,
+    features: usize,
+    /// Levels at most that split.
+    depth: u32,
+    /// Words of features whose histograms a cube builds.
+    group: u32,
+    /// Rows that a cube adds to a histogram at most.
+    chunk: u32,
+    /// Nodes that there is room for histograms for.
+    kept: usize,
+    /// Length of a column of the table of pairs.
+    stride: u32,
+    counts: Buffer<u32>,
+    train: Set,
+    evals: Vec<Set>,
+    targets: Buffer<f32>,
+    weights: Buffer<f32>,
+    g: Buffer<f32>,
+    h: Buffer<f32>,
+    largest: Buffer<u32>,
+    scales: Buffer<u32>,
+    status: Buffer<u32>,
+    fixed: Buffer<u32>,
+    root: Buffer<u32>,
+    state: Buffer<u32>,
+    /// Even levels, odd levels.
+    levels: [Level; 2],
+    best: Buffer<u32>,
+    decisions: Buffer<u32>,
+    /// The features of the set, the tree, the level and the nodes, as ones and zeros.
+    every: Buffer<u32>,
+    of_tree: Buffer<u32>,
+    of_level: Buffer<u32>,
+    of_nodes: Buffer<u32>,
+    rounds: u32,
+    /// Trees on the device: each has room for the largest one.
+    trees: Buffer<u32>,
+    tree_words: usize,
+    room: usize,
+    held: usize,
+    /// Trees that were read back, those handed over included.
+    collected: usize,
+    ready: Vec<Tree>,
+    failure: OnceLock<Error>,
+    /// Whether a caller has had the failure as an error.
+    told: AtomicBool,
+}
+
+impl Gpu {
+    pub(super) fn new(
+        device: &Device,
+        train: Table,
+        evals: Vec<Table>,
+        loss: Loss,
+        base: &[f32],
+        growth: Growth,
+        histogram_bytes: usize,
+    ) -> Result<Self> {
+        let profile = device.profile()?;
+        let (n, features) = (train.bins.rows, train.bins.features());
+        let (outputs, words) = (loss.outputs(), features.div_ceil(4));
+        let depth = if features == 0 { 0 } else { growth.max_depth };
+        let group = match device.backend() {
+            detml_core::Backend::Cuda(_) => GROUPS[1],
+            _ => GROUPS[0],
+        };
+        // Enough chunks to fill any device, but not so small that merging them outweighs them.
+        let chunk = n.div_ceil(256).next_multiple_of(UNITS as usize);
+        let chunk = chunk.clamp(1024, 1 << 16) as u32;
+        let most = bound(depth.saturating_sub(1), n);
+        let node_words = words * 4 * FEATURE_WORDS as usize;
+        let room = histogram_bytes / (4 * node_words).max(1);
+        let kept = room.min(most.next_multiple_of(2)).max(2) & !1;
+        let pairs = most.div_ceil(2);
+        let tree_words = most_nodes(depth, n).saturating_mul(TREE as usize);
+        let room = (TREE_WORDS / tree_words).max(1);
+        let level = || {
+            Ok(Level {
+                pairs: device.empty(PAIR as usize * (pairs + 1))?,
+                sizes: device.empty(2 * pairs)?,
+                nodes: device.empty(NODE as usize * most.next_multiple_of(2))?,
+                rows: device.empty(n)?,
+                histograms: device.empty(kept.saturating_mul(node_words))?,
+            })
+        };
+        let every: Vec<u32> = (0..4 * words).map(|f| u32::from(f < features)).collect();
+        let none = vec![0; 4 * words];
+        let counts: Vec<u32> = train
+            .bins
+            .counts
+            .iter()
+            .map(|&count| count.into())
+            .collect();
+        let link = match loss {
+            Loss::Squared => Link::Squared,
+            Loss::Logistic => Link::Logistic,
+            Loss::Softmax { .. } => Link::Softmax,
+        };
+        let evals = evals
+            .iter()
+            .map(|table| Set::new(device, &table.bins, base))
+            .collect::<Result<_>>()?;
+        let gpu = Self {
+            kernels: Kernels {
+                gradients: rows::gradients_kernel(profile, link),
+                scales: rows::scales_kernel(profile),
+                quantise: rows::quantise_kernel(profile, Rows::new(&growth, 0).is_some()),
+                partition: rows::partition_kernel(profile),
+                follow: rows::follow_kernel(profile),
+                build: histogram::build_kernel(profile, group),
+                clear: histogram::clear_kernel(profile),
+                plant: splits::plant_kernel(profile),
+                draw: splits::draw_kernel(profile),
+                search: splits::search_kernel(profile),
+                choose: splits::choose_kernel(profile),
+                arrange: splits::arrange_kernel(profile),
+            },
+            loss,
+            growth,
+            features,
+            depth,
+            group,
+            chunk,
+            kept,
+            stride: (pairs + 1) as u32,
+            counts: device.upload(&counts)?,
+            targets: device.upload(&train.targets)?,
+            weights: match &train.weights {
+                Some(weights) => device.upload(weights)?,
+                None => device.upload(&vec![1.0; n])?,
+            },
+            train: Set::new(device, &train.bins, base)?,
+            evals,
+            g: device.empty(n.saturating_mul(outputs))?,
+            h: device.empty(n.saturating_mul(outputs))?,
+            largest: device.upload(&vec![0; 2 * outputs])?,
+            scales: device.empty(SCALE as usize * outputs)?,
+            status: device.upload(&[FINE; STATUS])?,
+            fixed: device.empty(2 * n)?,
+            root: device.upload(&[0; ROOT as usize])?,
+            state: device.empty(STATE as usize * (depth as usize + 1))?,
+            levels: [level()?, level()?],
+            best: device.empty(kept.saturating_mul(features * BEST as usize))?,
+            decisions: device.empty(DECISION as usize * most)?,
+            every: device.upload(&every)?,
+            of_tree: device.upload(&none)?,
+            of_level: device.upload(&none)?,
+            of_nodes: match growth.colsample_bynode < 1.0 {
+                true => device.empty(kept.saturating_mul(features))?,
+                false => device.empty(0)?,
+            },
+            rounds: 0,
+            trees: device.empty(room.saturating_mul(tree_words))?,
+            tree_words,
+            room,
+            held: 0,
+            collected: 0,
+            ready: Vec::new(),
+            failure: OnceLock::new(),
+            told: AtomicBool::new(false),
+            device: device.clone(),
+        };
+        Ok(gpu)
+    }
+
+    pub(super) fn round(&mut self) -> Result<()> {
+        if let Some(error) = self.failure.get() {
+            self.told.store(true, Ordering::Relaxed);
+            return Err(error.clone());
+        }
+        let (n, outputs) = (self.train.rows, self.loss.outputs());
+        let tiles = n.div_ceil(TILE as usize);
+        self.device.launch(
+            &self.kernels.gradients,
+            grid(tiles * outputs, 1)?,
+            args![
+                &self.train.margins,
+                &self.targets,
+                &self.weights,
+                &mut self.g,
+                &mut self.h,
+                &mut self.largest,
+                n as u32,
+                outputs as u32,
+                tiles as u32,
+            ],
+        )?;
+        self.device.launch(
+            &self.kernels.scales,
+            grid(outputs, UNITS as usize)?,
+            args![
+                &mut self.largest,
+                &mut self.scales,
+                &mut self.status,
+                outputs as u32,
+                self.rounds,
+                self.growth.lambda,
+                self.growth.alpha,
+                self.growth.gamma,
+                self.growth.min_child_weight,
+            ],
+        )?;
+        for output in 0..outputs {
+            self.grow(output)?;
+        }
+        self.rounds += 1;
+        Ok(())
+    }
+
+    /// Grows the tree of an output and adds it to the margins.
+    fn grow(&mut self, output: usize) -> Result<()> {
+        if self.held == self.room {
+            self.collect()?;
+        }
+        let tree = (self.held * self.tree_words) as u32;
+        let number = self
+            .rounds
+            .wrapping_mul(self.loss.outputs() as u32)
+            .wrapping_add(output as u32);
+        self.plant(output as u32, tree)?;
+        let draws = Draws::new(&self.growth, self.features, number);
+        if let Some(count) = draws.of_tree {
+            let [low, high, stream] = draws.words(1);
+            self.device.launch(
+                &self.kernels.draw,
+                (1, 1, 1),
+                args![
+                    &self.every,
+                    &self.levels[0].nodes,
+                    &mut self.of_tree,
+                    self.features as u32,
+                    0u32,
+                    1u32,
+                    0u32,
+                    0u32,
+                    count,
+                    low,
+                    high,
+                    stream,
+                ],
+            )?;
+        }
+        for level in 0..self.depth {
+            if !self.grow_level(output as u32, tree, level, &draws)? {
+                break;
+            }
+        }
+        self.held += 1;
+        for set in std::iter::once(&mut self.train).chain(&mut self.evals) {
+            self.device.launch(
+                &self.kernels.follow,
+                grid(set.rows, UNITS as usize)?,
+                args![
+                    &set.codes,
+                    &self.trees,
+                    &self.status,
+                    &mut set.margins,
+                    set.rows as u32,
+                    tree,
+                    output as u32,
+                ],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Quantises the gradients and makes the tree of one leaf.
+    fn plant(&mut self, output: u32, tree: u32) -> Result<()> {
+        let n = self.train.rows;
+        let cleared = if self.depth > 0 { self.node_words() } else { 0 };
+        let (words, limit) = match Rows::new(&self.growth, self.rounds) {
+            Some(rows) => rows.words(),
+            None => ([0; 3], 0),
+        };
+        let [first, _] = &mut self.levels;
+        self.device.launch(
+            &self.kernels.quantise,
+            grid(n, TILE as usize)?,
+            args![
+                &self.g,
+                &self.h,
+                &self.scales,
+                &mut self.fixed,
+                &mut first.rows,
+                &mut self.root,
+                &mut first.histograms,
+                n as u32,
+                output,
+                cleared,
+                words[0],
+                words[1],
+                words[2],
+                limit,
+            ],
+        )?;
+        self.device.launch(
+            &self.kernels.plant,
+            (1, 1, 1),
+            args![
+                &mut self.root,
+                &self.scales,
+                &mut self.trees,
+                &mut first.pairs,
+                &mut first.sizes,
+                &mut first.nodes,
+                &mut self.state,
+                tree,
+                output,
+                self.stride,
+                self.chunk,
+                self.growth.learning_rate,
+            ],
+        )
+    }
+
+    /// Splits the nodes of a level. False if it is known to have none.
+    fn grow_level(&mut self, output: u32, tree: u32, level: u32, draws: &Draws) -> Result<bool> {
+        let n = self.train.rows;
+        let mut nodes = bound(level, n);
+        let mut both = level == 0;
+        if nodes > self.kept {
+            // The bound says little about a deep level. This waits.
+            nodes = self.device.read(&self.state)?[(level * STATE) as usize] as usize;
+            both = true;
+            if nodes == 0 {
+                return Ok(false);
+            }
+        }
+        if let Some(count) = draws.of_level {
+            let [low, high, stream] = draws.words(2);
+            let from = match draws.of_tree {
+                Some(_) => &self.of_tree,
+                None => &self.every,
+            };
+            self.device.launch(
+                &self.kernels.draw,
+                (1, 1, 1),
+                args![
+                    from,
+                    &self.levels[0].nodes,
+                    &mut self.of_level,
+                    self.features as u32,
+                    0u32,
+                    1u32,
+                    0u32,
+                    level,
+                    count,
+                    low,
+                    high,
+                    stream,
+                ],
+            )?;
+        }
+        for first in (0..nodes).step_by(self.kept) {
+            let batch = self.kept.min(nodes - first);
+            self.split(output, level, first, batch, both, draws)?;
+        }
+        let last = level + 1 == self.depth;
+        let next_both = bound(level + 1, n) > self.kept;
+        let node_words = self.node_words();
+        let [even, odd] = &mut self.levels;
+        let (here, next) = match level % 2 {
+            0 => (even, odd),
+            _ => (odd, even),
+        };
+        self.device.launch(
+            &self.kernels.arrange,
+            (1, 1, 1),
+            args![
+                &self.decisions,
+                &here.pairs,
+                &here.sizes,
+                &here.nodes,
+                &self.scales,
+                &mut self.state,
+                &mut self.trees,
+                &mut next.pairs,
+                &mut next.sizes,
+                &mut next.nodes,
+                tree,
+                output,
+                level,
+                self.stride,
+                self.chunk,
+                u32::from(next_both),
+                u32::from(last),
+                self.growth.learning_rate,
+            ],
+        )?;
+        if last {
+            return Ok(true);
+        }
+        self.device.launch(
+            &self.kernels.partition,
+            grid(n / TILE as usize + nodes, 1)?,
+            args![
+                &self.train.codes,
+                &here.rows,
+                &mut next.rows,
+                &next.pairs,
+                &mut next.sizes,
+                &self.state,
+                &mut next.histograms,
+                n as u32,
+                level + 1,
+                self.stride,
+                node_words,
+                self.kept as u32,
+            ],
+        )?;
+        Ok(true)
+    }
+
+    /// Decides about the nodes `first..first + batch` of a level. Their histograms are zero for
+    /// the first batch.
+    fn split(
+        &mut self,
+        output: u32,
+        level: u32,
+        first: usize,
+        batch: usize,
+        both: bool,
+        draws: &Draws,
+    ) -> Result<()> {
+        let (n, features) = (self.train.rows, self.features);
+        let words = features.div_ceil(4);
+        let node_words = self.node_words();
+        let [even, odd] = &mut self.levels;
+        let (here, before) = match level % 2 {
+            0 => (even, odd),
+            _ => (odd, even),
+        };
+        let (first, cubes) = (first as u32, batch);
+        let batch = batch as u32;
+        if first > 0 {
+            let count = batch * node_words;
+            self.device.launch(
+                &self.kernels.clear,
+                grid(count as usize, TILE as usize)?,
+                args![&mut here.histograms, count],
+            )?;
+        }
+        let of_tree = match draws.of_tree {
+            Some(_) => &self.of_tree,
+            None => &self.every,
+        };
+        let of_level = match draws.of_level {
+            Some(_) => &self.of_level,
+            None => of_tree,
+        };
+        let (mut mask, mut mask_stride) = (of_level, 0);
+        if let Some(count) = draws.of_node {
+            let [low, high, stream] = draws.words(3);
+            self.device.launch(
+                &self.kernels.draw,
+                grid(cubes, 1)?,
+                args![
+                    of_level,
+                    &here.nodes,
+                    &mut self.of_nodes,
+                    features as u32,
+                    first,
+                    batch,
+                    1u32,
+                    0u32,
+                    count,
+                    low,
+                    high,
+                    stream,
+                ],
+            )?;
+            (mask, mask_stride) = (&self.of_nodes, features as u32);
+        }
+        // See `chunks_of`: each pair may round up.
+        let chunk = self.chunk as usize;
+        let chunks = match both {
+            true => n / chunk + 2 * cubes.div_ceil(2),
+            false => n / 2 / chunk + cubes.div_ceil(2),
+        };
+        self.device.launch(
+            &self.kernels.build,
+            grid(
+                chunks.saturating_mul(words.div_ceil(self.group as usize)),
+                1,
+            )?,
+            args![
+                &self.train.codes,
+                &self.fixed,
+                &here.rows,
+                &here.pairs,
+                &here.sizes,
+                &self.state,
+                of_tree,
+                &mut here.histograms,
+                n as u32,
+                words as u32,
+                level,
+                first,
+                batch,
+                self.stride,
+                self.chunk,
+                u32::from(both),
+            ],
+        )?;
+        self.device.launch(
+            &self.kernels.search,
+            grid(cubes.saturating_mul(features), 1)?,
+            args![
+                &mut here.histograms,
+                &before.histograms,
+                &here.pairs,
+                &here.sizes,
+                &here.nodes,
+                &self.counts,
+                mask,
+                &self.scales,
+                &self.state,
+                &mut self.best,
+                features as u32,
+                words as u32,
+                level,
+                first,
+                batch,
+                self.stride,
+                mask_stride,
+                output,
+                u32::from(!both),
+            ],
+        )?;
+        self.device.launch(
+            &self.kernels.choose,
+            grid(cubes, 1)?,
+            args![
+                &self.best,
+                &here.nodes,
+                &self.scales,
+                &self.state,
+                &self.status,
+                &mut self.decisions,
+                features as u32,
+                level,
+                first,
+                batch,
+                output,
+            ],
+        )
+    }
+
+    /// Words of a node's histograms.
+    fn node_words(&self) -> u32 {
+        self.features.div_ceil(4) as u32 * 4 * FEATURE_WORDS
+    }
+
+    /// Reads the trees that are on the device; drops those of a round that failed and of later
+    /// ones.
+    fn collect(&mut self) -> Result<()> {
+        if self.held == 0 {
+            return Ok(());
+        }
+        let words = self.device.read(&self.trees)?;
+        self.look_for_failure()?;
+        let sound = match self.failure.get() {
+            Some(_) => self.device.read(&self.status)?[0] as usize,
+            None => usize::MAX,
+        };
+        let outputs = self.loss.outputs();
+        for (i, words) in words
+            .chunks_exact(self.tree_words)
+            .take(self.held)
+            .enumerate()
+        {
+            if (self.collected + i) / outputs < sound {
+                self.ready.push(decode(words));
+            }
+        }
+        self.collected += self.held;
+        self.held = 0;
+        Ok(())
+    }
+
+    /// Waits, and notes a round that has failed.
+    fn look_for_failure(&self) -> Result<()> {
+        if self.failure.get().is_some() {
+            return Ok(());
+        }
+        let [round, output] = self.device.read(&self.status)?[..] else {
+            return Err(Error::internal("the status of a boosting fit is lost"));
+        };
+        if round == FINE {
+            return Ok(());
+        }
+        // The margins have stayed as they were, and so have the gradients of that round.
+        let n = self.train.rows;
+        let (g, h) = (self.device.read(&self.g)?, self.device.read(&self.h)?);
+        let place = output as usize * n;
+        let pairs = g[place..][..n].iter().zip(&h[place..][..n]);
+        let found = pairs
+            .enumerate()
+            .find_map(|(row, (&g, &h))| Some((row, [g, h].into_iter().find(|x| !x.is_finite())?)));
+        let (row, got) = found.unwrap_or((0, f32::NAN));
+        let _ = self
+            .failure
+            .set(not_finite(round, row, output as usize, got));
+        Ok(())
+    }
+
+    /// The error of a round that has failed, once.
+    fn tell_failure(&self) -> Result<()> {
+        self.look_for_failure()?;
+        match self.failure.get() {
+            Some(error) if !self.told.swap(true, Ordering::Relaxed) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn take_trees(&mut self) -> Result<Vec<Tree>> {
+        self.collect()?;
+        self.tell_failure()?;
+        Ok(std::mem::take(&mut self.ready))
+    }
+
+    pub(super) fn margins(&self) -> Result<Vec<f32>> {
+        self.tell_failure()?;
+        self.device.read(&self.train.margins)
+    }
+
+    pub(super) fn eval_margins(&self, set: usize) -> Result<Vec<f32>> {
+        self.tell_failure()?;
+        self.device.read(&self.evals[set].margins)
+    }
+}
+
+/// Nodes of a level at most: each has a row.
+fn bound(level: u32, rows: usize) -> usize {
+    1usize
+        .checked_shl(level)
+        .map_or(rows, |nodes| nodes.min(rows))
+}
+
+/// Nodes of a tree at most.
+fn most_nodes(depth: u32, rows: usize) -> usize {
+    let full = 2usize.checked_shl(depth).unwrap_or(usize::MAX);
+    (full - 1).min(2 * rows - 1)
+}
+
+fn decode(words: &[u32]) -> Tree {
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut count = 1;
+    for words in words.chunks_exact(TREE as usize) {
+        if nodes.len() == count {
+            break;
+        }
+        let [left, feature, split, value, gain, cover] =
+            [LEFT, FEATURE, TREE_SPLIT, VALUE, GAIN, COVER].map(|i| words[i as usize]);
+        if left != 0 {
+            // Children are numbered in the order of their parents.
+            count = left as usize + 2;
+        }
+        nodes.push(Node {
+            left,
+            feature,
+            bin: (split >> 1) as u8,
+            missing_left: split & 1 == 0,
+            value: f32::from_bits(value),
+            gain: f32::from_bits(gain),
+            cover: f32::from_bits(cover),
+        });
+    }
+    Tree { nodes }
+}
