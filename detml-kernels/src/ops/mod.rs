@@ -8,6 +8,7 @@ pub mod gather;
 pub mod gemm;
 pub mod histogram;
 pub(crate) mod order;
+pub(crate) mod parallel;
 pub mod reduce;
 pub mod runs;
 pub mod scan;

@@ -1,11 +1,11 @@
-//! Loops over blocks of a row: slices where the elements lie side by side, single words where one
-//! stands for all, else a block gathered into a buffer on the stack.
+//! Loops over blocks of a row: slices where the elements lie side by side, else a block gathered or
+//! spread into a buffer on the stack.
 
 use super::Place;
 use super::table::{Apply, Op, Visitor};
 use crate::device::{Loop, Simd};
 use crate::ieee::Ieee;
-use rayon::prelude::*;
+use crate::ops::parallel::for_chunks;
 
 /// Words gathered at a time.
 const BLOCK: usize = 1024;
@@ -57,7 +57,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The words of row `r` from column `c` on; `at` is the place of the first in the output.
+    /// The words of row `r` from column `c` on, as many as `own`; `at` is the place of the first
+    /// in the output. The buffer of a scalar already holds it everywhere.
     #[inline(always)]
     fn block<'b>(
         &self,
@@ -66,18 +67,15 @@ impl<'a> Source<'a> {
         at: usize,
         own: &[u32],
         buffer: &'b mut [u32; BLOCK],
-    ) -> Block<'b>
+    ) -> &'b [u32]
     where
         'a: 'b,
     {
         let n = own.len();
         match *self {
-            Self::Scalar(value) => Block::Scalar(value),
-            Self::Full(words) => Block::Slice(&words[at..at + n]),
-            Self::Own => {
-                buffer[..n].copy_from_slice(own);
-                Block::Slice(&buffer[..n])
-            }
+            Self::Scalar(_) => {}
+            Self::Full(words) => return &words[at..at + n],
+            Self::Own => buffer[..n].copy_from_slice(own),
             Self::Strided {
                 words,
                 row_stride,
@@ -85,24 +83,18 @@ impl<'a> Source<'a> {
             } => {
                 let first = r * row_stride + c * column_stride;
                 match column_stride {
-                    0 => Block::Scalar(words[first]),
-                    1 => Block::Slice(&words[first..first + n]),
+                    0 => buffer[..n].fill(words[first]),
+                    1 => return &words[first..first + n],
                     _ => {
                         for (i, word) in buffer[..n].iter_mut().enumerate() {
                             *word = words[first + i * column_stride];
                         }
-                        Block::Slice(&buffer[..n])
                     }
                 }
             }
         }
+        &buffer[..n]
     }
-}
-
-#[derive(Clone, Copy)]
-enum Block<'a> {
-    Scalar(u32),
-    Slice(&'a [u32]),
 }
 
 struct Run<'a> {
@@ -131,13 +123,8 @@ impl Visitor for Run<'_> {
                 _apply: std::marker::PhantomData,
             });
         };
-        if out.len() <= TASK {
-            task(0, out);
-        } else {
-            out.par_chunks_mut(TASK)
-                .enumerate()
-                .for_each(|(i, out)| task(i * TASK, out));
-        }
+        let threads = out.len() > TASK;
+        for_chunks(out, TASK, threads, &task);
     }
 }
 
@@ -156,20 +143,27 @@ impl<A: Apply> Loop for Task<'_, A> {
     #[inline(always)]
     fn run(self, ieee: Ieee) {
         let mut buffers = [[0; BLOCK]; 3];
+        let mut longest = usize::MAX;
+        for (source, buffer) in self.operands.iter().zip(&mut buffers) {
+            if let Source::Scalar(value) = *source {
+                buffer.fill(value);
+            }
+            if !matches!(source, Source::Full(_)) {
+                longest = BLOCK;
+            }
+        }
         let (mut r, mut c) = (self.first / self.columns, self.first % self.columns);
         let mut done = 0;
         while done < self.out.len() {
-            let mut n = (self.columns - c).min(self.out.len() - done);
-            if self.blocks() {
-                n = n.min(BLOCK);
-            }
+            let n = (self.columns - c).min(self.out.len() - done).min(longest);
             let out = &mut self.out[done..done + n];
-            let mut blocks = [Block::Scalar(0); 3];
-            for ((block, source), buffer) in blocks.iter_mut().zip(self.operands).zip(&mut buffers)
+            let mut operands: [&[u32]; 3] = [&[]; 3];
+            for ((words, source), buffer) in
+                operands.iter_mut().zip(self.operands).zip(&mut buffers)
             {
-                *block = source.block(r, c, self.first + done, out, buffer);
+                *words = source.block(r, c, self.first + done, out, buffer);
             }
-            block::<A>(&ieee, out, blocks);
+            apply::<A>(&ieee, out, operands);
             done += n;
             c += n;
             if c == self.columns {
@@ -179,69 +173,31 @@ impl<A: Apply> Loop for Task<'_, A> {
     }
 }
 
-impl<A: Apply> Task<'_, A> {
-    /// Whether an operand may need a buffer, or a third one may have to be spread.
-    #[inline(always)]
-    fn blocks(&self) -> bool {
-        A::ARITY == 3
-            || self
-                .operands
-                .iter()
-                .any(|o| matches!(o, Source::Own | Source::Strided { .. }))
-    }
-}
-
+/// One loop a function: a scalar is a slice like any other.
 #[inline(always)]
-fn block<A: Apply>(ieee: &Ieee, out: &mut [u32], operands: [Block<'_>; 3]) {
-    if A::ARITY == 3 {
-        let n = out.len();
-        let mut spread = [[0; BLOCK]; 3];
-        let mut slices: [&[u32]; 3] = [&[]; 3];
-        for ((slice, operand), spread) in slices.iter_mut().zip(operands).zip(&mut spread) {
-            *slice = match operand {
-                Block::Slice(x) => &x[..n],
-                Block::Scalar(x) => {
-                    spread[..n].fill(x);
-                    &spread[..n]
-                }
-            };
+fn apply<A: Apply>(ieee: &Ieee, out: &mut [u32], [a, b, c]: [&[u32]; 3]) {
+    match A::ARITY {
+        1 => {
+            for (o, a) in out.iter_mut().zip(a) {
+                *o = A::apply(ieee, *a, 0, 0);
+            }
         }
-        let [a, b, c] = slices;
-        for (((o, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
-            *o = A::apply(ieee, *a, *b, *c);
-        }
-        return;
-    }
-    // A unary function is not compiled into the loops of two operands.
-    let second = if A::ARITY == 1 {
-        Block::Scalar(0)
-    } else {
-        operands[1]
-    };
-    match (operands[0], second) {
-        (Block::Slice(a), Block::Slice(b)) if A::ARITY == 2 => {
+        2 => {
             for ((o, a), b) in out.iter_mut().zip(a).zip(b) {
                 *o = A::apply(ieee, *a, *b, 0);
             }
         }
-        (Block::Scalar(a), Block::Slice(b)) if A::ARITY == 2 => {
-            for (o, b) in out.iter_mut().zip(b) {
-                *o = A::apply(ieee, a, *b, 0);
+        _ => {
+            for (((o, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
+                *o = A::apply(ieee, *a, *b, *c);
             }
         }
-        (Block::Slice(a), Block::Scalar(b)) => {
-            for (o, a) in out.iter_mut().zip(a) {
-                *o = A::apply(ieee, *a, b, 0);
-            }
-        }
-        (Block::Scalar(a), Block::Scalar(b)) => out.fill(A::apply(ieee, a, b, 0)),
-        (_, Block::Slice(_)) => {}
     }
 }
 
 pub(super) fn iota(out: &mut [u32], first: u32, step: u32) {
-    out.par_chunks_mut(TASK).enumerate().for_each(|(i, out)| {
-        let first = first.wrapping_add(step.wrapping_mul((i * TASK) as u32));
+    for_chunks(out, TASK, true, &|i, out| {
+        let first = first.wrapping_add(step.wrapping_mul(i as u32));
         for (i, x) in out.iter_mut().enumerate() {
             *x = first.wrapping_add(step.wrapping_mul(i as u32));
         }

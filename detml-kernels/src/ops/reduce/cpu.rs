@@ -5,7 +5,7 @@ use super::fold::{State, Traits};
 use super::{LANES, SEGMENT};
 use crate::device::{Loop, Simd};
 use crate::ieee::Ieee;
-use rayon::prelude::*;
+use crate::ops::parallel::for_chunks;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -13,24 +13,6 @@ use std::ops::Range;
 const TASK: usize = 1 << 16;
 /// Columns that are folded together: their lanes stay in the first cache.
 const TILE: usize = 64;
-
-/// `f` for each chunk of `data`, by threads if there is work enough.
-fn for_chunks<T: Send>(
-    data: &mut [T],
-    chunk: usize,
-    threads: bool,
-    f: impl Fn(usize, &mut [T]) + Sync + Send,
-) {
-    if threads {
-        data.par_chunks_mut(chunk)
-            .enumerate()
-            .for_each(|(i, part)| f(i * chunk, part));
-    } else {
-        for (i, part) in data.chunks_mut(chunk).enumerate() {
-            f(i * chunk, part);
-        }
-    }
-}
 
 /// Element `i` of `shift`; none are given to folds that don't look at them.
 #[inline(always)]
@@ -47,30 +29,23 @@ pub(super) fn rows<F: Traits>(
     ddof: u32,
     out: &mut [u32],
 ) {
+    let parts = columns.div_ceil(SEGMENT).max(1);
+    let chunk = (TASK / columns.clamp(1, SEGMENT)).max(1);
     let threads = x.len() > TASK;
-    if columns <= SEGMENT {
-        let chunk = (TASK / columns.max(1)).clamp(1, TASK);
-        for_chunks(out, chunk, threads, |first, out| {
-            simd.dispatch(Rows::<F> {
-                x: &x[first * columns..],
-                columns,
-                shift: shift.get(first..).unwrap_or(&[]),
-                ddof,
-                out,
-                _fold: PhantomData,
-            });
-        });
+    let spans = Spans::Rows { columns, parts };
+    if parts == 1 {
+        segments::<F>(simd, x, spans, shift, ddof, threads.then_some(chunk), out);
         return;
     }
-    let parts = columns.div_ceil(SEGMENT);
     let mut states = vec![F::start(); out.len() * parts];
-    for_chunks(&mut states, TASK / SEGMENT, threads, |first, states| {
-        simd.dispatch(Parts::<F> {
+    for_chunks(&mut states, chunk, threads, &|first, states| {
+        simd.dispatch(Segments::<F> {
             x,
-            columns,
+            spans,
             shift,
             first,
-            states,
+            ddof,
+            to: To::States(states),
             _fold: PhantomData,
         });
     });
@@ -84,49 +59,97 @@ pub(super) fn rows<F: Traits>(
     });
 }
 
-/// Rows of at most one segment.
-struct Rows<'a, F> {
-    x: &'a [u32],
-    columns: usize,
-    shift: &'a [u32],
+/// Folds spans of at most one segment to their results, by threads in chunks if one is given.
+fn segments<F: Traits>(
+    simd: Simd,
+    x: &[u32],
+    spans: Spans<'_>,
+    shift: &[u32],
     ddof: u32,
-    out: &'a mut [u32],
-    _fold: PhantomData<F>,
+    chunk: Option<usize>,
+    out: &mut [u32],
+) {
+    let all = out.len();
+    for_chunks(
+        out,
+        chunk.unwrap_or(all).max(1),
+        chunk.is_some(),
+        &|first, out| {
+            simd.dispatch(Segments::<F> {
+                x,
+                spans,
+                shift,
+                first,
+                ddof,
+                to: To::Results(out),
+                _fold: PhantomData,
+            });
+        },
+    );
 }
 
-impl<F: Traits> Loop for Rows<'_, F> {
-    type Output = ();
+/// Stretches of words that are folded one by one.
+#[derive(Clone, Copy)]
+enum Spans<'a> {
+    /// The segments of rows of `columns` words, `parts` to each row.
+    Rows { columns: usize, parts: usize },
+    /// From each offset to the next.
+    Ranges { offsets: &'a [u32] },
+}
+
+impl Spans<'_> {
+    /// The words of a span, the place of the first in its row or range, and whose row or range it
+    /// is.
     #[inline(always)]
-    fn run(self, ieee: Ieee) {
-        for (r, out) in self.out.iter_mut().enumerate() {
-            let row = &self.x[r * self.columns..][..self.columns];
-            let state = segment::<F>(&ieee, row, 0, at(self.shift, r));
-            *out = F::finish(&ieee, state, self.columns as u32, self.ddof);
+    fn of(&self, i: usize) -> (Range<usize>, u32, usize) {
+        match *self {
+            Self::Rows { columns, parts } => {
+                let (r, part) = (i / parts, i % parts);
+                let begin = part * SEGMENT;
+                let end = (begin + SEGMENT).min(columns);
+                (r * columns + begin..r * columns + end, begin as u32, r)
+            }
+            Self::Ranges { offsets } => (offsets[i] as usize..offsets[i + 1] as usize, 0, i),
         }
     }
 }
 
-/// Segments of longer rows, counted through all rows from `first` on.
-struct Parts<'a, F> {
+/// Where the folds of spans go.
+enum To<'a> {
+    States(&'a mut [State]),
+    Results(&'a mut [u32]),
+}
+
+/// The spans from `first` on, folded: those of more than a segment are left out.
+struct Segments<'a, F> {
     x: &'a [u32],
-    columns: usize,
+    spans: Spans<'a>,
     shift: &'a [u32],
     first: usize,
-    states: &'a mut [State],
+    ddof: u32,
+    to: To<'a>,
     _fold: PhantomData<F>,
 }
 
-impl<F: Traits> Loop for Parts<'_, F> {
+impl<F: Traits> Loop for Segments<'_, F> {
     type Output = ();
     #[inline(always)]
-    fn run(self, ieee: Ieee) {
-        let parts = self.columns.div_ceil(SEGMENT);
-        for (i, state) in self.states.iter_mut().enumerate() {
-            let (r, part) = ((self.first + i) / parts, (self.first + i) % parts);
-            let begin = part * SEGMENT;
-            let end = (begin + SEGMENT).min(self.columns);
-            let words = &self.x[r * self.columns..][begin..end];
-            *state = segment::<F>(&ieee, words, begin as u32, at(self.shift, r));
+    fn run(mut self, ieee: Ieee) {
+        let count = match &self.to {
+            To::States(to) => to.len(),
+            To::Results(to) => to.len(),
+        };
+        for i in 0..count {
+            let (range, place, owner) = self.spans.of(self.first + i);
+            let words = &self.x[range];
+            if words.len() > SEGMENT {
+                continue;
+            }
+            let state = segment::<F>(&ieee, words, place, at(self.shift, owner));
+            match &mut self.to {
+                To::States(to) => to[i] = state,
+                To::Results(to) => to[i] = F::finish(&ieee, state, words.len() as u32, self.ddof),
+            }
         }
     }
 }
@@ -214,17 +237,17 @@ fn steps<F: Traits>(
     shift: &[u32],
 ) {
     let n = x.len();
-    let (a, b) = (&mut a[..n], &mut b[..if F::WIDE { n } else { 0 }]);
-    let shift = &shift[..if F::SHIFTED { n } else { 0 }];
+    let (a, b) = (&mut a[..n], &mut b[..if F::KIND.wide { n } else { 0 }]);
+    let shift = &shift[..if F::KIND.shifted { n } else { 0 }];
     for j in 0..n {
         let s = State {
             a: a[j],
-            b: if F::WIDE { b[j] } else { 0 },
+            b: if F::KIND.wide { b[j] } else { 0 },
         };
-        let shift = if F::SHIFTED { shift[j] } else { 0 };
+        let shift = if F::KIND.shifted { shift[j] } else { 0 };
         let s = F::step(ieee, s, x[j], place.wrapping_add(j as u32), shift);
         a[j] = s.a;
-        if F::WIDE {
+        if F::KIND.wide {
             b[j] = s.b;
         }
     }
@@ -237,11 +260,11 @@ fn tree<F: Traits>(ieee: &Ieee, a: &mut [u32], b: &mut [u32], width: usize) -> S
     let mut half = a.len() / width / 2 * width;
     while half > 0 {
         let (a, a_upper) = a.split_at_mut(half);
-        let (b, b_upper) = b.split_at_mut(if F::WIDE { half } else { 0 });
+        let (b, b_upper) = b.split_at_mut(if F::KIND.wide { half } else { 0 });
         let a_upper = &a_upper[..half];
-        let b_upper = &b_upper[..if F::WIDE { half } else { 0 }];
+        let b_upper = &b_upper[..if F::KIND.wide { half } else { 0 }];
         for j in 0..half {
-            let (s, t) = if F::WIDE {
+            let (s, t) = if F::KIND.wide {
                 let (b, b_upper) = (b[j], b_upper[j]);
                 (
                     State { a: a[j], b },
@@ -261,7 +284,7 @@ fn tree<F: Traits>(ieee: &Ieee, a: &mut [u32], b: &mut [u32], width: usize) -> S
             };
             let s = F::join(ieee, s, t);
             a[j] = s.a;
-            if F::WIDE {
+            if F::KIND.wide {
                 b[j] = s.b;
             }
         }
@@ -269,7 +292,7 @@ fn tree<F: Traits>(ieee: &Ieee, a: &mut [u32], b: &mut [u32], width: usize) -> S
     }
     State {
         a: a[0],
-        b: if F::WIDE { b[0] } else { 0 },
+        b: if F::KIND.wide { b[0] } else { 0 },
     }
 }
 
@@ -294,10 +317,10 @@ pub(super) fn columns<F: Traits>(
         &mut states,
         columns.max(1),
         threads && parts > 1,
-        |first, states| {
+        &|first, states| {
             let begin = range.start + first / columns * SEGMENT;
             let rows = begin..(begin + SEGMENT).min(range.end);
-            for_chunks(states, width, threads && tiles > 1, |column, states| {
+            for_chunks(states, width, threads && tiles > 1, &|column, states| {
                 simd.dispatch(Tile::<F> {
                     x,
                     columns,
@@ -341,13 +364,13 @@ impl<F: Traits> Loop for Tile<'_, F> {
         let lanes = self.rows.len().next_power_of_two().min(LANES);
         let start = F::start();
         let mut a = vec![start.a; lanes * width];
-        let mut b = vec![start.b; if F::WIDE { lanes * width } else { 0 }];
-        let shift = if F::SHIFTED {
+        let mut b = vec![start.b; if F::KIND.wide { lanes * width } else { 0 }];
+        let shift = if F::KIND.shifted {
             &self.shift[self.column..self.column + width]
         } else {
             &[]
         };
-        if width == self.columns && !F::PLACED {
+        if width == self.columns && !F::KIND.placed {
             // A row's words follow the one before: all lanes of all columns in one stretch.
             let shift = shift.repeat(lanes);
             let words = &self.x[self.rows.start * width..self.rows.end * width];
@@ -363,12 +386,12 @@ impl<F: Traits> Loop for Tile<'_, F> {
                 for c in 0..width {
                     let s = State {
                         a: a[c],
-                        b: if F::WIDE { b[lane + c] } else { 0 },
+                        b: if F::KIND.wide { b[lane + c] } else { 0 },
                     };
-                    let shift = if F::SHIFTED { shift[c] } else { 0 };
+                    let shift = if F::KIND.shifted { shift[c] } else { 0 };
                     let s = F::step(&ieee, s, x[c], place, shift);
                     a[c] = s.a;
-                    if F::WIDE {
+                    if F::KIND.wide {
                         b[lane + c] = s.b;
                     }
                 }
@@ -380,7 +403,7 @@ impl<F: Traits> Loop for Tile<'_, F> {
         for (c, state) in self.states.iter_mut().enumerate() {
             *state = State {
                 a: a[c],
-                b: if F::WIDE { b[c] } else { 0 },
+                b: if F::KIND.wide { b[c] } else { 0 },
             };
         }
     }
@@ -424,15 +447,16 @@ pub(crate) fn ranges<F: Traits>(
     let average = (x.len() / count).max(1);
     let chunk = (TASK / average).clamp(1, TASK);
     let shift_of = |s: usize| shift.get(s * columns..(s + 1) * columns).unwrap_or(&[]);
-    for_chunks(out, chunk * columns, x.len() > TASK, |first, out| {
+    for_chunks(out, chunk * columns, x.len() > TASK, &|first, out| {
         let first = first / columns;
         if columns == 1 {
-            simd.dispatch(Ranges::<F> {
+            simd.dispatch(Segments::<F> {
                 x,
-                offsets: &offsets[first..],
-                shift: shift.get(first..).unwrap_or(&[]),
+                spans: Spans::Ranges { offsets },
+                shift,
+                first,
                 ddof,
-                out,
+                to: To::Results(out),
                 _fold: PhantomData,
             });
         }
@@ -443,28 +467,4 @@ pub(crate) fn ranges<F: Traits>(
             }
         }
     });
-}
-
-/// Ranges of single words, those of at most one segment.
-struct Ranges<'a, F> {
-    x: &'a [u32],
-    offsets: &'a [u32],
-    shift: &'a [u32],
-    ddof: u32,
-    out: &'a mut [u32],
-    _fold: PhantomData<F>,
-}
-
-impl<F: Traits> Loop for Ranges<'_, F> {
-    type Output = ();
-    #[inline(always)]
-    fn run(self, ieee: Ieee) {
-        for (s, out) in self.out.iter_mut().enumerate() {
-            let words = &self.x[self.offsets[s] as usize..self.offsets[s + 1] as usize];
-            if words.len() <= SEGMENT {
-                let state = segment::<F>(&ieee, words, 0, at(self.shift, s));
-                *out = F::finish(&ieee, state, words.len() as u32, self.ddof);
-            }
-        }
-    }
 }

@@ -30,15 +30,53 @@ pub(crate) trait Fold: Send + Sync + 'static {
     fn finish(ieee: &Ieee, s: State, n: u32, ddof: u32) -> u32;
 }
 
-/// What a schedule needs to know of a fold.
-pub(crate) trait Traits: Fold {
-    const NAME: &'static str;
+/// A fold as a value, and what a schedule needs to know of it. Kernels are expanded from it, so
+/// that schedules on GPUs are compiled once for all folds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Kind {
+    fold: Name,
+    pub(crate) name: &'static str,
     /// Both words of the state count.
-    const WIDE: bool = false;
+    pub(crate) wide: bool,
     /// `step` looks at the place.
-    const PLACED: bool = false;
+    pub(crate) placed: bool,
     /// `step` looks at the shift.
-    const SHIFTED: bool = false;
+    pub(crate) shifted: bool,
+}
+
+impl Kind {
+    const fn new(fold: Name, name: &'static str) -> Self {
+        Self {
+            fold,
+            name,
+            wide: false,
+            placed: false,
+            shifted: false,
+        }
+    }
+
+    const fn wide(self) -> Self {
+        Self { wide: true, ..self }
+    }
+
+    const fn placed(self) -> Self {
+        Self {
+            placed: true,
+            ..self
+        }
+    }
+
+    const fn shifted(self) -> Self {
+        Self {
+            shifted: true,
+            ..self
+        }
+    }
+}
+
+/// A fold as a type, for which CPU loops are compiled.
+pub(crate) trait Traits: Fold {
+    const KIND: Kind;
 }
 
 const INVALID: u32 = 0xffff_ffff;
@@ -69,87 +107,106 @@ fn key_nan_low(ieee: &Ieee, x: u32) -> u32 {
     prim::select_u32(ieee.is_nan(x), 0u32, ieee.total_key(x))
 }
 
-/// The sum.
-pub(crate) struct Sum;
-/// The sum over the number of elements.
-pub(crate) struct Mean;
-/// The sum of squares.
-pub(crate) struct SumSquares;
-/// The variance from the deviations `x - shift`: squares in `a`, the deviations in `b`.
-pub(crate) struct Variance;
-/// The least number, as a key: a NaN is below all.
-pub(crate) struct Min;
-/// The greatest number, as an inverted key: a NaN is above all.
-pub(crate) struct Max;
-/// The place of the least number: `a` its key, `b` the place.
-pub(crate) struct ArgMin;
-/// The place of the greatest number: `a` its inverted key, `b` the place.
-pub(crate) struct ArgMax;
-/// The greatest finite magnitude.
-pub(crate) struct LargestFinite;
-/// Whether a word is not 0.
-pub(crate) struct Any;
-/// Whether every word is not 0.
-pub(crate) struct All;
-/// The number of words that are not 0.
-pub(crate) struct Count;
-/// The sum modulo 2^32.
-pub(crate) struct SumWords;
-/// The least word.
-pub(crate) struct MinWord;
-/// The greatest word.
-pub(crate) struct MaxWord;
+/// A type, a name and a case of the expansions for each fold.
+macro_rules! folds {
+    ($($(#[$doc:meta])* $Fold:ident = $name:literal $(, $property:ident)*;)+) => {
+        $(
+            $(#[$doc])*
+            pub(crate) struct $Fold;
 
-impl Traits for Sum {
-    const NAME: &'static str = "sum";
+            impl Traits for $Fold {
+                const KIND: Kind = Kind::new(Name::$Fold, $name)$(.$property())*;
+            }
+        )+
+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        enum Name {
+            $($Fold,)+
+        }
+
+        impl Kind {
+            /// Every fold.
+            pub(super) const ALL: &'static [Self] = &[$($Fold::KIND),+];
+        }
+
+        /// [`Fold::start`] of a fold.
+        #[cube]
+        pub(super) fn start(#[comptime] kind: Kind) -> State {
+            match comptime!(kind.fold) {
+                $(Name::$Fold => $Fold::start(),)+
+            }
+        }
+
+        /// [`Fold::step`] of a fold.
+        #[cube]
+        pub(super) fn step(
+            ieee: &Ieee,
+            s: State,
+            x: u32,
+            i: u32,
+            shift: u32,
+            #[comptime] kind: Kind,
+        ) -> State {
+            match comptime!(kind.fold) {
+                $(Name::$Fold => $Fold::step(ieee, s, x, i, shift),)+
+            }
+        }
+
+        /// [`Fold::join`] of a fold.
+        #[cube]
+        pub(super) fn join(ieee: &Ieee, s: State, t: State, #[comptime] kind: Kind) -> State {
+            match comptime!(kind.fold) {
+                $(Name::$Fold => $Fold::join(ieee, s, t),)+
+            }
+        }
+
+        /// [`Fold::finish`] of a fold.
+        #[cube]
+        pub(super) fn finish(
+            ieee: &Ieee,
+            s: State,
+            n: u32,
+            ddof: u32,
+            #[comptime] kind: Kind,
+        ) -> u32 {
+            match comptime!(kind.fold) {
+                $(Name::$Fold => $Fold::finish(ieee, s, n, ddof),)+
+            }
+        }
+    };
 }
-impl Traits for Mean {
-    const NAME: &'static str = "mean";
-}
-impl Traits for SumSquares {
-    const NAME: &'static str = "sum_squares";
-}
-impl Traits for Variance {
-    const NAME: &'static str = "variance";
-    const WIDE: bool = true;
-    const SHIFTED: bool = true;
-}
-impl Traits for Min {
-    const NAME: &'static str = "min";
-}
-impl Traits for Max {
-    const NAME: &'static str = "max";
-}
-impl Traits for ArgMin {
-    const NAME: &'static str = "argmin";
-    const WIDE: bool = true;
-    const PLACED: bool = true;
-}
-impl Traits for ArgMax {
-    const NAME: &'static str = "argmax";
-    const WIDE: bool = true;
-    const PLACED: bool = true;
-}
-impl Traits for LargestFinite {
-    const NAME: &'static str = "largest_finite";
-}
-impl Traits for Any {
-    const NAME: &'static str = "any";
-}
-impl Traits for All {
-    const NAME: &'static str = "all";
-}
-impl Traits for Count {
-    const NAME: &'static str = "count";
-}
-impl Traits for SumWords {
-    const NAME: &'static str = "sum_words";
-}
-impl Traits for MinWord {
-    const NAME: &'static str = "min_word";
-}
-impl Traits for MaxWord {
-    const NAME: &'static str = "max_word";
+
+folds! {
+    /// The sum.
+    Sum = "sum";
+    /// The sum over the number of elements.
+    Mean = "mean";
+    /// The sum of squares.
+    SumSquares = "sum_squares";
+    /// The variance from the deviations `x - shift`: squares in `a`, the deviations in `b`.
+    Variance = "variance", wide, shifted;
+    /// The least number, as a key: a NaN is below all.
+    Min = "min";
+    /// The greatest number, as an inverted key: a NaN is above all.
+    Max = "max";
+    /// The place of the least number: `a` its key, `b` the place.
+    ArgMin = "argmin", wide, placed;
+    /// The place of the greatest number: `a` its inverted key, `b` the place.
+    ArgMax = "argmax", wide, placed;
+    /// The greatest finite magnitude.
+    LargestFinite = "largest_finite";
+    /// Whether a word is not 0.
+    Any = "any";
+    /// Whether every word is not 0.
+    All = "all";
+    /// The number of words that are not 0.
+    Count = "count";
+    /// The sum modulo 2^32.
+    SumWords = "sum_words";
+    /// The least word.
+    MinWord = "min_word";
+    /// The greatest word.
+    MaxWord = "max_word";
 }
 
 #[cube]

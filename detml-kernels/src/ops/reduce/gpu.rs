@@ -6,7 +6,7 @@
 //! first halvings of the tree are its own. Shapes of cubes are free (`N8`): the order is that of
 //! the lanes.
 
-use super::fold::{self, Fold, State, Traits};
+use super::fold::{self, Kind, State, Sum, Traits, Variance};
 use super::{LANES, SEGMENT};
 use crate::device::{Arg, Buffer, Device, Kernel};
 use crate::ieee::{FloatProfile, Ieee};
@@ -51,7 +51,7 @@ struct Plan {
     joined: bool,
     /// The results are finished.
     finished: bool,
-    wide: bool,
+    fold: Kind,
     shifted: bool,
 }
 
@@ -228,7 +228,7 @@ struct Size {
 
 /// A step of each of the unit's lanes for the elements from `first` on.
 #[cube]
-fn chunk<F: Fold>(
+fn chunk(
     ieee: &Ieee,
     m: &Memory,
     span: &Span,
@@ -255,11 +255,18 @@ fn chunk<F: Fold>(
                     let i = comptime!(j * 4 + l);
                     let s = State {
                         a: a[i],
-                        b: b[comptime!(plan.wide_index(i))],
+                        b: b[comptime!(plan.second(i))],
                     };
-                    let s = F::step(ieee, s, words[l], span.place + at + l as u32, shift);
+                    let s = fold::step(
+                        ieee,
+                        s,
+                        words[l],
+                        span.place + at + l as u32,
+                        shift,
+                        comptime!(plan.fold),
+                    );
                     a[i] = s.a;
-                    if comptime!(plan.wide) {
+                    if comptime!(plan.fold.wide) {
                         b[i] = s.b;
                     }
                 }
@@ -267,23 +274,23 @@ fn chunk<F: Fold>(
                 let index = (span.base + at * span.stride) as usize;
                 let s = State {
                     a: a[j],
-                    b: b[comptime!(plan.wide_index(j))],
+                    b: b[comptime!(plan.second(j))],
                 };
                 let x = m.x[index];
                 if comptime!(plan.joined) {
                     let mut y = 0u32;
-                    if comptime!(plan.wide) {
+                    if comptime!(plan.fold.wide) {
                         y = m.x_b[index];
                     }
-                    let s = F::join(ieee, s, State { a: x, b: y });
+                    let s = fold::join(ieee, s, State { a: x, b: y }, comptime!(plan.fold));
                     a[j] = s.a;
-                    if comptime!(plan.wide) {
+                    if comptime!(plan.fold.wide) {
                         b[j] = s.b;
                     }
                 } else {
-                    let s = F::step(ieee, s, x, span.place + at, shift);
+                    let s = fold::step(ieee, s, x, span.place + at, shift, comptime!(plan.fold));
                     a[j] = s.a;
-                    if comptime!(plan.wide) {
+                    if comptime!(plan.fold.wide) {
                         b[j] = s.b;
                     }
                 }
@@ -294,7 +301,7 @@ fn chunk<F: Fold>(
 
 /// `a[i] = join(a[i], a[k])`.
 #[cube]
-fn join_lanes<F: Fold>(
+fn join_lanes(
     ieee: &Ieee,
     a: &mut Array<u32>,
     b: &mut Array<u32>,
@@ -304,21 +311,21 @@ fn join_lanes<F: Fold>(
 ) {
     let s = State {
         a: a[i],
-        b: b[comptime!(plan.wide_index(i))],
+        b: b[comptime!(plan.second(i))],
     };
     let t = State {
         a: a[k],
-        b: b[comptime!(plan.wide_index(k))],
+        b: b[comptime!(plan.second(k))],
     };
-    let s = F::join(ieee, s, t);
+    let s = fold::join(ieee, s, t, comptime!(plan.fold));
     a[i] = s.a;
-    if comptime!(plan.wide) {
+    if comptime!(plan.fold.wide) {
         b[i] = s.b;
     }
 }
 
 #[cube]
-fn reduce<F: Fold>(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
+fn reduce(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
     let tile = comptime!(plan.tile as u32);
     let units = comptime!(plan.units as u32);
     let column = UNIT_POS % tile;
@@ -328,14 +335,14 @@ fn reduce<F: Fold>(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: P
     let span = span(m, task, column, size, plan);
 
     let held = comptime!(plan.held());
-    let start = F::start();
+    let start = fold::start(comptime!(plan.fold));
     let mut a = Array::<u32>::new(held);
-    let mut b = Array::<u32>::new(comptime!(if plan.wide { held } else { 1 }));
+    let mut b = Array::<u32>::new(comptime!(if plan.fold.wide { held } else { 1 }));
     b[0] = 0u32;
     #[unroll]
     for i in 0..held {
         a[i] = start.a;
-        if comptime!(plan.wide) {
+        if comptime!(plan.fold.wide) {
             b[i] = start.b;
         }
     }
@@ -348,11 +355,11 @@ fn reduce<F: Fold>(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: P
     let lanes = comptime!(plan.lanes as u32);
     let mine = unit * comptime!(plan.vector as u32);
     if comptime!(plan.lanes < LANES) {
-        chunk::<F>(ieee, m, &span, shift, mine, &mut a, &mut b, plan, true);
+        chunk(ieee, m, &span, shift, mine, &mut a, &mut b, plan, true);
     } else {
         if span.len == SEGMENT as u32 {
             for k in 0..comptime!((SEGMENT / plan.lanes) as u32) {
-                chunk::<F>(
+                chunk(
                     ieee,
                     m,
                     &span,
@@ -366,7 +373,7 @@ fn reduce<F: Fold>(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: P
             }
         } else {
             for k in 0..(span.len + comptime!(lanes - 1)) / lanes {
-                chunk::<F>(
+                chunk(
                     ieee,
                     m,
                     &span,
@@ -389,18 +396,18 @@ fn reduce<F: Fold>(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: P
         let half = comptime!(groups >> (h + 1));
         #[unroll]
         for i in 0..comptime!(half * vector) {
-            join_lanes::<F>(ieee, &mut a, &mut b, i, comptime!(i + half * vector), plan);
+            join_lanes(ieee, &mut a, &mut b, i, comptime!(i + half * vector), plan);
         }
     }
     if comptime!(plan.units > 1) {
         let mut shared_a = SharedMemory::<u32>::new(comptime!(UNITS * vector));
         let mut shared_b =
-            SharedMemory::<u32>::new(comptime!(if plan.wide { UNITS * vector } else { 1 }));
+            SharedMemory::<u32>::new(comptime!(if plan.fold.wide { UNITS * vector } else { 1 }));
         #[unroll]
         for l in 0..vector {
             let at = comptime!(l * UNITS) + UNIT_POS as usize;
             shared_a[at] = a[l];
-            if comptime!(plan.wide) {
+            if comptime!(plan.fold.wide) {
                 shared_b[at] = b[l];
             }
         }
@@ -415,23 +422,24 @@ fn reduce<F: Fold>(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: P
                     let other = at + comptime!((half * tile) as usize);
                     let s = State {
                         a: a[l],
-                        b: b[comptime!(plan.wide_index(l))],
+                        b: b[comptime!(plan.second(l))],
                     };
                     let mut y = 0u32;
-                    if comptime!(plan.wide) {
+                    if comptime!(plan.fold.wide) {
                         y = shared_b[other];
                     }
-                    let s = F::join(
+                    let s = fold::join(
                         ieee,
                         s,
                         State {
                             a: shared_a[other],
                             b: y,
                         },
+                        comptime!(plan.fold),
                     );
                     a[l] = s.a;
                     shared_a[at] = s.a;
-                    if comptime!(plan.wide) {
+                    if comptime!(plan.fold.wide) {
                         b[l] = s.b;
                         shared_b[at] = s.b;
                     }
@@ -444,16 +452,17 @@ fn reduce<F: Fold>(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: P
         let half = comptime!(vector >> (h + 1));
         #[unroll]
         for i in 0..half {
-            join_lanes::<F>(ieee, &mut a, &mut b, i, comptime!(i + half), plan);
+            join_lanes(ieee, &mut a, &mut b, i, comptime!(i + half), plan);
         }
     }
     if span.valid && unit == 0u32 {
         let s = State { a: a[0], b: b[0] };
         if comptime!(plan.finished) {
-            m.out[span.to as usize] = F::finish(ieee, s, span.n, size.ddof);
+            m.out[span.to as usize] =
+                fold::finish(ieee, s, span.n, size.ddof, comptime!(plan.fold));
         } else {
             m.out[span.to as usize] = s.a;
-            if comptime!(plan.wide) {
+            if comptime!(plan.fold.wide) {
                 m.out_b[span.to as usize] = s.b;
             }
         }
@@ -462,8 +471,8 @@ fn reduce<F: Fold>(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: P
 
 impl Plan {
     /// The place of a second word: narrow folds keep one that is 0.
-    const fn wide_index(&self, i: usize) -> usize {
-        if self.wide { i } else { 0 }
+    const fn second(&self, i: usize) -> usize {
+        if self.fold.wide { i } else { 0 }
     }
 
     const fn level(&self) -> u32 {
@@ -478,7 +487,7 @@ impl Plan {
     }
 
     /// A plan for segments of which the longest has `n` elements.
-    fn new<F: Traits>(along: Along, n: usize, columns: usize, joined: bool) -> Self {
+    fn new(fold: Kind, along: Along, n: usize, columns: usize, joined: bool) -> Self {
         let lanes = n.min(SEGMENT).next_power_of_two().min(LANES);
         let mut plan = Self {
             along,
@@ -488,8 +497,8 @@ impl Plan {
             vector: 1,
             joined,
             finished: n <= SEGMENT,
-            wide: F::WIDE,
-            shifted: F::SHIFTED && !joined,
+            fold,
+            shifted: fold.shifted && !joined,
         };
         let width = columns.next_power_of_two();
         match along {
@@ -515,15 +524,15 @@ impl Plan {
     }
 }
 
-fn kernel<F: Traits>(profile: FloatProfile, plan: Plan) -> Kernel {
+fn kernel(profile: FloatProfile, plan: Plan) -> Kernel {
     Kernel::new(
         "reduce",
         profile,
-        (F::NAME, plan),
+        plan,
         CubeDim::new_1d(UNITS as u32),
         move |d| {
             let ieee = d.ieee();
-            let wide_states = plan.wide && !plan.finished;
+            let wide_states = plan.fold.wide && !plan.finished;
             let out = d.output::<u32>();
             let out_b = if wide_states {
                 d.output::<u32>()
@@ -536,7 +545,7 @@ fn kernel<F: Traits>(profile: FloatProfile, plan: Plan) -> Kernel {
                 let x = d.input::<u32>();
                 (x.expand.clone().into(), x)
             };
-            let x_b = if plan.wide && plan.joined {
+            let x_b = if plan.fold.wide && plan.joined {
                 d.input::<u32>()
             } else {
                 out.clone()
@@ -570,7 +579,7 @@ fn kernel<F: Traits>(profile: FloatProfile, plan: Plan) -> Kernel {
                 n,
                 ddof,
             };
-            reduce::expand::<F>(d.scope(), ieee, memory, size, plan);
+            reduce::expand(d.scope(), ieee, memory, size, plan);
         },
     )
 }
@@ -599,29 +608,32 @@ struct States {
 }
 
 /// Folds each row, or each column, to `out`.
-pub(super) fn matrix<F: Traits>(
+pub(super) fn matrix(
+    fold: Kind,
     device: &Device,
     job: &Job<'_>,
     by_column: bool,
     out: &mut dyn AnyBuffer,
 ) -> Result<()> {
     let axis = if by_column { Axis::Column } else { Axis::Row };
-    run::<F>(device, job, axis, None, out)
+    run(fold, device, job, axis, None, out)
 }
 
 /// Folds each column of the rows `offsets[s]..offsets[s + 1]` for each of `count` ranges to
 /// `out`, `count` rows. Offsets ascend and none is beyond the rows.
-pub(crate) fn ranges<F: Traits>(
+pub(crate) fn ranges(
+    fold: Kind,
     device: &Device,
     job: &Job<'_>,
     offsets: &Buffer<u32>,
     count: usize,
     out: &mut dyn AnyBuffer,
 ) -> Result<()> {
-    run::<F>(device, job, Axis::Ranges, Some((offsets, count)), out)
+    run(fold, device, job, Axis::Ranges, Some((offsets, count)), out)
 }
 
-fn run<F: Traits>(
+fn run(
+    fold: Kind,
     device: &Device,
     job: &Job<'_>,
     axis: Axis,
@@ -646,7 +658,7 @@ fn run<F: Traits>(
                 last: longest <= SEGMENT,
             },
         };
-        let plan = Plan::new::<F>(along, longest, columns, states.is_some());
+        let plan = Plan::new(fold, along, longest, columns, states.is_some());
         let parts = longest.div_ceil(SEGMENT).max(1);
         let (items, count) = match (axis, ranges) {
             (Axis::Row, _) => (rows * parts, 0),
@@ -668,7 +680,7 @@ fn run<F: Traits>(
         } else {
             Some(States {
                 a: device.empty(len)?,
-                b: if F::WIDE {
+                b: if fold.wide {
                     Some(device.empty(len)?)
                 } else {
                     None
@@ -700,7 +712,7 @@ fn run<F: Traits>(
         args.extend(scalars.map(|x| Arg::U32(x as u32)));
         args.push(Arg::U32(job.ddof));
         let cubes = grid(tasks, plan.segments())?;
-        device.launch(&kernel::<F>(profile, plan), cubes, &args)?;
+        device.launch(&kernel(profile, plan), cubes, &args)?;
         drop(args);
         if plan.finished {
             return Ok(());
@@ -717,13 +729,10 @@ fn run<F: Traits>(
 
 /// Every fold along rows; the sum and the widest fold in every other shape.
 pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
-    fn row<F: Traits>(profile: FloatProfile) -> Kernel {
-        kernel::<F>(profile, Plan::new::<F>(Along::Row, 4096, 4096, false))
-    }
-    fn shapes<F: Traits>(profile: FloatProfile) -> Vec<Kernel> {
+    let shapes = |fold: Kind| {
         let mut all = Vec::new();
         for (n, columns, joined) in [(17, 17, false), (10_000, 10_000, false), (3, 3, true)] {
-            all.push(Plan::new::<F>(Along::Row, n, columns, joined));
+            all.push(Plan::new(fold, Along::Row, n, columns, joined));
         }
         for (n, columns, joined) in [
             (10, 300, false),
@@ -731,37 +740,22 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
             (10_000, 28, false),
             (3, 28, true),
         ] {
-            all.push(Plan::new::<F>(Along::Column, n, columns, joined));
+            all.push(Plan::new(fold, Along::Column, n, columns, joined));
         }
         for (n, columns, level) in [(100, 1, 0), (100, 28, 0), (10_000, 28, 0), (3, 28, 1)] {
             let along = Along::Ranges {
                 level,
                 last: n <= SEGMENT,
             };
-            all.push(Plan::new::<F>(along, n, columns, level > 0));
+            all.push(Plan::new(fold, along, n, columns, level > 0));
         }
-        all.into_iter()
-            .map(|plan| kernel::<F>(profile, plan))
-            .collect()
-    }
-    let mut all = vec![
-        row::<fold::Sum>(profile),
-        row::<fold::Mean>(profile),
-        row::<fold::SumSquares>(profile),
-        row::<fold::Variance>(profile),
-        row::<fold::Min>(profile),
-        row::<fold::Max>(profile),
-        row::<fold::ArgMin>(profile),
-        row::<fold::ArgMax>(profile),
-        row::<fold::LargestFinite>(profile),
-        row::<fold::Any>(profile),
-        row::<fold::All>(profile),
-        row::<fold::Count>(profile),
-        row::<fold::SumWords>(profile),
-        row::<fold::MinWord>(profile),
-        row::<fold::MaxWord>(profile),
-    ];
-    all.extend(shapes::<fold::Sum>(profile));
-    all.extend(shapes::<fold::Variance>(profile));
-    all
+        all
+    };
+    Kind::ALL
+        .iter()
+        .map(|&fold| Plan::new(fold, Along::Row, 4096, 4096, false))
+        .chain(shapes(Sum::KIND))
+        .chain(shapes(Variance::KIND))
+        .map(|plan| kernel(profile, plan))
+        .collect()
 }

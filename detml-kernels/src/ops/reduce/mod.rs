@@ -132,7 +132,8 @@ fn run<F: Traits>(
         }
         return Ok(());
     }
-    gpu::matrix::<F>(
+    gpu::matrix(
+        F::KIND,
         device,
         &gpu::Job {
             x,
@@ -166,7 +167,7 @@ fn fold_some<F: Traits, R: Element>(
 ) -> Result<Buffer<R>> {
     let folded = Shape::new(axis, shape, x.size())?;
     if folded.n() == 0 && folded.results() > 0 {
-        return Err(Error::empty(format!("what {} is taken of", F::NAME)));
+        return Err(Error::empty(format!("what {} is taken of", F::KIND.name)));
     }
     fold::<F, R>(x, axis, shape)
 }

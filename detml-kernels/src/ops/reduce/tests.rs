@@ -56,7 +56,7 @@ fn both<F: Traits>(
         columns,
         by_column,
     };
-    let shift: Vec<u32> = if F::SHIFTED {
+    let shift: Vec<u32> = if F::KIND.shifted {
         words(&moderate(77, shape.results()))
     } else {
         Vec::new()
@@ -66,7 +66,7 @@ fn both<F: Traits>(
     let mut out = device
         .upload(&vec![0x0bad_0bad_u32; shape.results()])
         .unwrap();
-    let given = F::SHIFTED.then_some(&shift_here as &dyn AnyBuffer);
+    let given = F::KIND.shifted.then_some(&shift_here as &dyn AnyBuffer);
     run::<F>(&here, shape, given, 1, &mut out).unwrap();
     let expected = (0..shape.results())
         .map(|i| {
@@ -89,7 +89,7 @@ fn both<F: Traits>(
 fn check<F: Traits>(device: &Device, x: &[u32], shape: [usize; 2], by_column: bool) {
     let [got, expected] = both::<F>(device, x, shape, by_column);
     assert_words(
-        &format!("{} {shape:?} by_column: {by_column}", F::NAME),
+        &format!("{} {shape:?} by_column: {by_column}", F::KIND.name),
         &got,
         &expected,
     );

@@ -157,7 +157,14 @@ fn fold<F: Traits, R: Element>(
         columns,
         ddof,
     };
-    reduce::gpu::ranges::<F>(device, &job, &segments.offsets, segments.len(), &mut out)?;
+    reduce::gpu::ranges(
+        F::KIND,
+        device,
+        &job,
+        &segments.offsets,
+        segments.len(),
+        &mut out,
+    )?;
     Ok(out)
 }
 

@@ -24,13 +24,13 @@ fn keys(seed: u32, n: usize, groups: usize) -> Vec<u32> {
 fn check<F: Traits>(device: &Device, x: &[f32], columns: usize, keys: &[u32], groups: usize) {
     let segments = Segments::of_sorted_keys(&device.upload(keys).unwrap(), groups).unwrap();
     assert_eq!(segments.len(), groups);
-    let shift = if F::SHIFTED {
+    let shift = if F::KIND.shifted {
         moderate(5, groups * columns)
     } else {
         Vec::new()
     };
     let (x_here, shift_here) = (device.upload(x).unwrap(), device.upload(&shift).unwrap());
-    let given = F::SHIFTED.then_some(&shift_here as &dyn AnyBuffer);
+    let given = F::KIND.shifted.then_some(&shift_here as &dyn AnyBuffer);
     let got: Buffer<u32> = super::fold::<F, _>(&x_here, columns, &segments, given, 1).unwrap();
     let mut expected = Vec::new();
     for g in 0..groups {
@@ -45,7 +45,7 @@ fn check<F: Traits>(device: &Device, x: &[f32], columns: usize, keys: &[u32], gr
             expected.push(plain::result::<F>(&line, shift, 1));
         }
     }
-    let what = format!("{} {groups} groups of {columns} columns", F::NAME);
+    let what = format!("{} {groups} groups of {columns} columns", F::KIND.name);
     assert_words(&what, &device.read(&got).unwrap(), &expected);
 }
 

@@ -4,6 +4,7 @@
 use super::Order;
 use crate::ieee::Ieee;
 use crate::ops::order::{Kind, rank, stored};
+use crate::ops::parallel::for_each;
 use crate::ops::tile::split;
 use rayon::prelude::*;
 use std::array::from_fn;
@@ -14,6 +15,8 @@ use std::slice::{IterMut, from_ref};
 const FEW: usize = 256;
 /// Rows from this length are worth several threads.
 const MANY: usize = 1 << 16;
+/// Parts of a row that are sorted with the same memory.
+const GROUP: usize = 4;
 /// Bytes that a core keeps close.
 const CACHE: usize = 1 << 20;
 
@@ -59,11 +62,13 @@ pub(crate) fn sort(keys: &[u32], out: &mut [u32], cols: usize, kind: Kind, order
         };
         let long = |keys: &[u32], out: &mut [u32]| {
             let parts = part(keys, out, word, |_, raw| raw);
-            split(out, parts.lengths)
-                .into_par_iter()
-                .for_each_init(Vec::new, |scratch, part| {
-                    radix_with(part, scratch, parts.top, word);
-                });
+            let mut outs = split(out, parts.lengths);
+            for_each(outs.chunks_mut(GROUP).collect(), &|group| {
+                let mut scratch = Vec::new();
+                for part in group {
+                    radix_with(part, &mut scratch, parts.top, word);
+                }
+            });
         };
         each_row(keys, out, cols, short, long);
     });
@@ -95,13 +100,17 @@ pub(crate) fn argsort(keys: &[u32], out: &mut [u32], cols: usize, kind: Kind, or
         let long = |keys: &[u32], out: &mut [u32]| {
             let mut pairs = vec![0; keys.len()];
             let parts = part(keys, &mut pairs, word, make);
-            split(&mut pairs, parts.lengths)
-                .into_par_iter()
+            let mut tasks: Vec<_> = split(&mut pairs, parts.lengths)
+                .into_iter()
                 .zip(split(out, parts.lengths))
-                .for_each_init(Vec::new, |scratch, (pairs, out)| {
-                    radix_with(pairs, scratch, parts.top, high);
+                .collect();
+            for_each(tasks.chunks_mut(GROUP).collect(), &|group| {
+                let mut scratch = Vec::new();
+                for (pairs, out) in group {
+                    radix_with(pairs, &mut scratch, parts.top, high);
                     finish(pairs, out);
-                });
+                }
+            });
         };
         each_row(keys, out, cols, short, long);
     });
@@ -133,20 +142,24 @@ pub(crate) fn sort_by_key(
             finish(&pairs, out_keys, out_values);
         } else {
             let parts = part(keys, &mut pairs, word, |i, raw| pair(raw, values[i]));
-            split(&mut pairs, parts.lengths)
-                .into_par_iter()
+            let mut tasks: Vec<_> = split(&mut pairs, parts.lengths)
+                .into_iter()
                 .zip(split(out_keys, parts.lengths))
                 .zip(split(out_values, parts.lengths))
-                .for_each_init(Vec::new, |scratch, ((pairs, keys), values)| {
-                    radix_with(pairs, scratch, parts.top, word_of);
+                .collect();
+            for_each(tasks.chunks_mut(GROUP).collect(), &|group| {
+                let mut scratch = Vec::new();
+                for ((pairs, keys), values) in group {
+                    radix_with(pairs, &mut scratch, parts.top, word_of);
                     finish(pairs, keys, values);
-                });
+                }
+            });
         }
     });
 }
 
-/// Calls `short` with each row of both and memory of its own, in parallel, or `long`, which is
-/// parallel itself, with one row after the other.
+/// Calls `short` with each row of both and some memory, in parallel, or `long`, which is parallel
+/// itself, with one row after the other.
 fn each_row<S: Default + Send>(
     keys: &[u32],
     out: &mut [u32],
@@ -158,11 +171,14 @@ fn each_row<S: Default + Send>(
         return;
     }
     if cols < MANY {
-        keys.par_chunks(cols)
-            .zip(out.par_chunks_mut(cols))
-            .for_each_init(S::default, |scratch, (keys, out)| {
-                short(keys, out, scratch);
-            });
+        let task = MANY / cols * cols;
+        let tasks = keys.chunks(task).zip(out.chunks_mut(task));
+        for_each(tasks.collect(), &|(keys, out)| {
+            let mut scratch = S::default();
+            for (keys, out) in keys.chunks(cols).zip(out.chunks_mut(cols)) {
+                short(keys, out, &mut scratch);
+            }
+        });
     } else {
         for (keys, out) in keys.chunks(cols).zip(out.chunks_mut(cols)) {
             long(keys, out);
@@ -236,15 +252,14 @@ fn count<E: Copy + Send + Sync>(
     chunk: usize,
     digit: impl Fn(E) -> usize + Sync,
 ) -> Vec<Counts> {
-    data.par_chunks(chunk)
-        .map(|part| {
-            let mut counts = [0; 256];
-            for e in part {
-                counts[digit(*e) & 255] += 1;
-            }
-            counts
-        })
-        .collect()
+    let parts = data.chunks(chunk);
+    let mut counts = vec![[0; 256]; parts.len()];
+    for_each(parts.zip(&mut counts).collect(), &|(part, counts)| {
+        for e in part {
+            counts[digit(*e) & 255] += 1;
+        }
+    });
+    counts
 }
 
 fn totals(counts: &[Counts]) -> [usize; 256] {
@@ -282,10 +297,10 @@ fn radix<E: Copy + Send + Sync>(
         }
         (false, _) => {
             pass(from, to, chunk, &counts, digit, |_, e| e);
-            split(from, totals)
-                .into_par_iter()
-                .zip(split(to, totals))
-                .for_each(|(from, to)| radix(to, from, top - 1, !stay, word));
+            let parts = split(from, totals).into_iter().zip(split(to, totals));
+            for_each(parts.collect(), &|(from, to)| {
+                radix(to, from, top - 1, !stay, word);
+            });
         }
     }
 }
@@ -348,19 +363,12 @@ fn pass<S: Copy + Sync, E: Send>(
             to = tail;
         }
     }
-    let scatter = |start: usize, from: &[S], places: &mut [IterMut<'_, E>; 256]| {
+    let parts = from.chunks(chunk).zip(&mut places).enumerate();
+    for_each(parts.collect(), &|(task, (from, places))| {
         for (i, e) in from.iter().enumerate() {
             if let Some(place) = places[digit(*e) & 255].next() {
-                *place = make(start + i, *e);
+                *place = make(task * chunk + i, *e);
             }
         }
-    };
-    if let [places] = &mut places[..] {
-        scatter(0, from, places);
-    } else {
-        from.par_chunks(chunk)
-            .zip(&mut places)
-            .enumerate()
-            .for_each(|(task, (from, places))| scatter(task * chunk, from, places));
-    }
+    });
 }
