@@ -309,6 +309,9 @@ pub(super) fn leaf_of(tree: &Tree, bins: &Bins, row: usize) -> f32 {
     node.value
 }
 
+/// Rows whose weights or sums are at hand.
+const ROWS: usize = 256;
+
 struct Gradients<'a> {
     block: &'a mut Block,
     loss: Loss,
@@ -320,46 +323,57 @@ impl Loop for Gradients<'_> {
     fn run(self, ieee: Ieee) {
         let Self { block, loss } = self;
         match loss {
-            Loss::Squared => {
-                one_output(block, |margin, y, w| squared_gradient(&ieee, margin, y, w))
-            }
-            Loss::Logistic => one_output(block, |margin, y, w| {
-                logistic_gradient(&ieee, sigmoid(&ieee, margin), y, w)
-            }),
+            Loss::Squared => one_output::<Squared>(&ieee, block),
+            Loss::Logistic => one_output::<Logistic>(&ieee, block),
             Loss::Softmax { classes } => softmax(&ieee, block, classes),
         }
     }
 }
 
+/// The loss of one margin. A type, since a closure may be compiled apart, for the plain level.
+trait Single {
+    fn gradient(ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradient;
+}
+
+struct Squared;
+struct Logistic;
+
+impl Single for Squared {
+    #[inline(always)]
+    fn gradient(ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradient {
+        squared_gradient(ieee, margin, y, w)
+    }
+}
+
+impl Single for Logistic {
+    #[inline(always)]
+    fn gradient(ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradient {
+        logistic_gradient(ieee, sigmoid(ieee, margin), y, w)
+    }
+}
+
 #[inline(always)]
-fn one_output(block: &mut Block, gradient: impl Fn(f32, f32, f32) -> Gradient) {
-    let Block {
-        g,
-        h,
-        margins,
-        targets,
-        weights,
-        len,
-        ..
-    } = block;
-    let n = *len;
-    let (g, h, margins, targets) = (&mut g[..n], &mut h[..n], &margins[..n], &targets[..n]);
+fn one_output<L: Single>(ieee: &Ieee, block: &mut Block) {
+    let n = block.len;
+    let (g, h) = (&mut block.g[..n], &mut block.h[..n]);
+    let (margins, targets) = (&block.margins[..n], &block.targets[..n]);
     let mut largest = [0, 0];
-    let mut keep = |row: usize, x: Gradient| {
-        (g[row], h[row]) = (x.g, x.h);
-        largest = [larger(largest[0], x.g), larger(largest[1], x.h)];
-    };
-    match weights {
-        None => {
-            for row in 0..n {
-                keep(row, gradient(margins[row], targets[row], 1.0));
-            }
+    for start in (0..n).step_by(ROWS) {
+        let end = (start + ROWS).min(n);
+        let mut weights = [1.0; ROWS];
+        if let Some(given) = &block.weights {
+            weights[..end - start].copy_from_slice(&given[start..end]);
         }
-        Some(weights) => {
-            let weights = &weights[..n];
-            for row in 0..n {
-                keep(row, gradient(margins[row], targets[row], weights[row]));
-            }
+        let rows = g[start..end]
+            .iter_mut()
+            .zip(&mut h[start..end])
+            .zip(&margins[start..end])
+            .zip(&targets[start..end])
+            .zip(&weights);
+        for ((((g, h), &margin), &y), &w) in rows {
+            let x = L::gradient(ieee, margin, y, w);
+            (*g, *h) = (x.g, x.h);
+            largest = [larger(largest[0], x.g), larger(largest[1], x.h)];
         }
     }
     block.largest[0] = largest;
@@ -367,7 +381,6 @@ fn one_output(block: &mut Block, gradient: impl Fn(f32, f32, f32) -> Gradient) {
 
 #[inline(always)]
 fn softmax(ieee: &Ieee, block: &mut Block, classes: usize) {
-    const ROWS: usize = 256;
     let n = block.len;
     let mut largest = vec![[0, 0]; classes];
     for start in (0..n).step_by(ROWS) {
@@ -389,23 +402,20 @@ fn softmax(ieee: &Ieee, block: &mut Block, classes: usize) {
             }
         }
         let targets = &block.targets[start..][..rows];
+        let mut weights = [1.0; ROWS];
+        if let Some(given) = &block.weights {
+            weights[..rows].copy_from_slice(&given[start..][..rows]);
+        }
         for (class, largest) in largest.iter_mut().enumerate() {
             let g = &mut block.g[class * n + start..][..rows];
             let h = &mut block.h[class * n + start..][..rows];
             let label = class as f32;
-            let mut keep = |i: usize, w: f32| {
+            for i in 0..rows {
                 let p = ieee.div(g[i], sum[i]);
                 let y = ieee.select(ieee.eq(targets[i], label), 1.0, 0.0);
-                let x = softmax_gradient(ieee, p, y, w);
+                let x = softmax_gradient(ieee, p, y, weights[i]);
                 (g[i], h[i]) = (x.g, x.h);
                 *largest = [larger(largest[0], x.g), larger(largest[1], x.h)];
-            };
-            match &block.weights {
-                None => (0..rows).for_each(|i| keep(i, 1.0)),
-                Some(weights) => {
-                    let weights = &weights[start..][..rows];
-                    (0..rows).for_each(|i| keep(i, weights[i]));
-                }
             }
         }
     }

@@ -147,14 +147,11 @@ pub(super) fn add_rows(
                     }
                     let table = Rows { codes, features, fixed };
                     let first = offsets[0];
-                    if offsets.iter().enumerate().all(|(i, &offset)| offset == first + i) {
-                        if all {
-                            table.add_all(histogram, first);
-                        } else {
-                            table.add_some(histogram, rows, |k| first + k);
-                        }
-                    } else {
-                        table.add_some(histogram, rows, |k| offsets[k]);
+                    let adjacent = offsets.iter().enumerate().all(|(i, &o)| o == first + i);
+                    match (adjacent, all) {
+                        (true, true) => table.add_all(histogram, first),
+                        (true, false) => table.add_adjacent(histogram, rows, first),
+                        (false, _) => table.add_scattered(histogram, rows, offsets),
                     }
                 })*
                 _ => {}
@@ -180,39 +177,65 @@ impl Rows<'_> {
             else {
                 return;
             };
-            add(histogram, fixed, |k| codes[k]);
+            add(histogram, fixed, codes);
+        }
+    }
+
+    /// Adds rows to the histograms of features that follow each other.
+    #[inline(always)]
+    fn add_adjacent<const G: usize>(
+        &self,
+        histogram: &mut [[Entry; 256]; G],
+        rows: &[u16],
+        first: usize,
+    ) {
+        for (i, &row) in rows.iter().enumerate() {
+            self.ask(rows, i, first);
+            let row = usize::from(row);
+            let codes = self.codes.get(row * self.features + first..);
+            if let (Some(codes), Some(&fixed)) = (
+                codes.and_then(|codes| codes.first_chunk()),
+                self.fixed.get(row),
+            ) {
+                add(histogram, fixed, codes);
+            }
         }
     }
 
     #[inline(always)]
-    fn add_some<const G: usize>(
+    fn add_scattered<const G: usize>(
         &self,
         histogram: &mut [[Entry; 256]; G],
         rows: &[u16],
-        offset: impl Fn(usize) -> usize,
+        offsets: [usize; G],
     ) {
-        /// Rows ahead whose codes are asked for.
-        const AHEAD: usize = 24;
         for (i, &row) in rows.iter().enumerate() {
-            if let Some(&row) = rows.get(i + AHEAD) {
-                prefetch(self.codes, usize::from(row) * self.features + offset(0));
-            }
+            self.ask(rows, i, offsets[0]);
             let row = usize::from(row);
-            let codes = &self.codes[row * self.features..][..self.features];
-            add(histogram, self.fixed[row], |k| codes[offset(k)]);
+            let all = &self.codes[row * self.features..][..self.features];
+            let mut codes = [0; G];
+            for k in 0..G {
+                codes[k] = all[offsets[k]];
+            }
+            add(histogram, self.fixed[row], &codes);
+        }
+    }
+
+    /// Asks for the codes of a row further on.
+    #[inline(always)]
+    fn ask(&self, rows: &[u16], i: usize, offset: usize) {
+        const AHEAD: usize = 24;
+        if let Some(&row) = rows.get(i + AHEAD) {
+            prefetch(self.codes, usize::from(row) * self.features + offset);
         }
     }
 }
 
 #[inline(always)]
-fn add<const G: usize>(
-    histogram: &mut [[Entry; 256]; G],
-    fixed: [i32; 2],
-    code: impl Fn(usize) -> u8,
-) {
+fn add<const G: usize>(histogram: &mut [[Entry; 256]; G], fixed: [i32; 2], codes: &[u8; G]) {
     let [g, h] = fixed.map(i64::from);
-    for (k, bins) in histogram.iter_mut().enumerate() {
-        let bin = &mut bins[usize::from(code(k))];
+    for k in 0..G {
+        let bin = &mut histogram[k][usize::from(codes[k])];
         *bin = Entry {
             g: bin.g + g,
             h: bin.h + h,
