@@ -37,7 +37,7 @@ pub fn probabilities(device: &Device, loss: Loss, margins: &[f32]) -> Result<Vec
                 return Err(Error::shape("margins", expected, margins.len()));
             }
             let mut all = margins.to_vec();
-            all.par_chunks_mut(ROWS * classes)
+            all.par_chunks_mut(ROWS.saturating_mul(classes))
                 .for_each(|out| simd.dispatch(Softmax { out, classes }));
             Ok(all)
         }

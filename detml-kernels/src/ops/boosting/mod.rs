@@ -276,6 +276,8 @@ impl Table {
 /// The growing model and its training set on a device.
 pub struct Booster {
     inner: Inner,
+    /// Number of eval sets.
+    evals: usize,
 }
 
 enum Inner {
@@ -302,6 +304,7 @@ impl Booster {
         growth: Growth,
     ) -> Result<Self> {
         check(&train, &evals, loss, base, &growth)?;
+        let sets = evals.len();
         let inner = match device.simd() {
             Some(simd) => Inner::Cpu(Box::new(cpu::Cpu::new(
                 simd, train, evals, loss, base, growth,
@@ -312,7 +315,7 @@ impl Booster {
                 Inner::Gpu(Box::new(gpu))
             }
         };
-        Ok(Self { inner })
+        Ok(Self { inner, evals: sets })
     }
 
     /// As [`new`](Self::new); on a GPU with that much memory for the histograms of a level.
@@ -330,9 +333,11 @@ impl Booster {
             return Self::new(device, train, evals, loss, base, growth);
         }
         check(&train, &evals, loss, base, &growth)?;
+        let sets = evals.len();
         let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, bytes)?;
         Ok(Self {
             inner: Inner::Gpu(Box::new(gpu)),
+            evals: sets,
         })
     }
 
@@ -347,6 +352,7 @@ impl Booster {
     ) -> Result<Self> {
         check(&train, &evals, loss, base, &growth)?;
         Ok(Self {
+            evals: evals.len(),
             inner: Inner::Plain(
                 Box::new(plain::Plain::new(train, evals, loss, base, growth)),
                 Vec::new(),
@@ -400,8 +406,12 @@ impl Booster {
     /// The margins of an eval set, output by output. Waits for them.
     ///
     /// # Errors
-    /// As [`round`](Self::round).
+    /// As [`round`](Self::round); `InvalidParameter` if there is no such set.
     pub fn eval_margins(&self, set: usize) -> Result<Vec<f32>> {
+        if set >= self.evals {
+            let expected = format_args!("one of {} eval sets, counted from 0", self.evals);
+            return Err(Error::parameter("set", expected, set));
+        }
         match &self.inner {
             Inner::Cpu(cpu) => Ok(cpu.eval_margins(set).to_vec()),
             Inner::Gpu(gpu) => gpu.eval_margins(set),

@@ -437,3 +437,22 @@ backend_suite! {
     overflow_is_an_error,
     mistakes_show,
 }
+
+#[test]
+fn sets_and_classes_that_are_not_there() {
+    let train = table(1, 30, &[5], 0, Loss::Squared);
+    let evals = vec![table(2, 7, &[5], 0, Loss::Squared)];
+    let device = Device::cpu();
+    let booster = Booster::new(&device, train, evals, Loss::Squared, &[0.0], growth()).unwrap();
+    assert_eq!(booster.eval_margins(0).unwrap().len(), 7);
+    for set in [1, usize::MAX] {
+        let error = booster.eval_margins(set).unwrap_err();
+        assert!(matches!(error, Error::InvalidParameter { .. }), "{error}");
+    }
+    for classes in [0, 3, 1 << 54, usize::MAX] {
+        let loss = Loss::Softmax { classes };
+        assert_eq!(probabilities(&device, loss, &[]).is_ok(), classes > 0);
+        let error = probabilities(&device, loss, &[1.0; 4]).unwrap_err();
+        assert!(matches!(error, Error::Shape { .. }), "{error}");
+    }
+}

@@ -111,8 +111,10 @@ fn build(
     // A bit for each feature that the tree draws from.
     let mut wanted = 0u32;
     for k in 0..comptime!(4 * group) {
-        if word * 4u32 + k < words * 4u32 && mask[(word * 4u32 + k) as usize] != 0u32 {
-            wanted = wanted | (1u32 << k);
+        let feature = word * 4u32 + k;
+        // Not `&&`, which would read beyond the mask: kernels evaluate both sides.
+        if feature < words * 4u32 {
+            wanted = wanted | prim::select_u32(mask[feature as usize] != 0u32, 1u32 << k, 0u32);
         }
     }
     if size != 0u32 && wanted != 0u32 {

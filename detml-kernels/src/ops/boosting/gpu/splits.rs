@@ -385,6 +385,17 @@ fn choose(
     }
 }
 
+/// How a node is split; nodes beyond the level's `count` are leaves. (`&&` would read for these
+/// too: kernels evaluate both sides.)
+#[cube]
+fn split_of(decisions: &Array<u32>, node: u32, count: u32) -> u32 {
+    let mut split = comptime!(LEAF).runtime();
+    if node < count {
+        split = decisions[(node * DECISION + DECIDED) as usize];
+    }
+    split
+}
+
 /// Writes the splits of a level into the tree and lays out the next level: children in the order
 /// of their parents, as leaves until they are split themselves. One cube, whose units take
 /// consecutive nodes each.
@@ -420,7 +431,7 @@ fn arrange(
     let mut chunks = 0u32;
     for i in 0..share {
         let node = UNIT_POS * share + i;
-        if node < count && decisions[(node * DECISION + DECIDED) as usize] != LEAF {
+        if split_of(decisions, node, count) != LEAF {
             let rows = sizes[node as usize];
             splits += 1u32;
             tiles += rows.div_ceil(TILE);
@@ -437,9 +448,9 @@ fn arrange(
     let mut chunk_at = chunks_before;
     for i in 0..share {
         let node = UNIT_POS * share + i;
-        if node < count && decisions[(node * DECISION + DECIDED) as usize] != LEAF {
+        let split = split_of(decisions, node, count);
+        if split != LEAF {
             let decision = node * DECISION;
-            let split = decisions[(decision + DECIDED) as usize];
             let feature = decisions[(decision + DECIDED_FEATURE) as usize];
             let child = first_child + 2u32 * pair;
             let own = tree + (base + node) * TREE;
