@@ -91,7 +91,7 @@ fn times_power(n: i32, e: i32) -> f32 {
 }
 
 /// A word that orders as the numbers do, NaN last.
-fn order(x: f32) -> u32 {
+pub(crate) fn order(x: f32) -> u32 {
     let bits = x.to_bits();
     if x.is_nan() {
         u32::MAX

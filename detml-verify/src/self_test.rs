@@ -1,6 +1,7 @@
-//! Does the verifier see what is wrong? Two faults, each put in on purpose.
+//! Does the verifier see what is wrong? Faults of several kinds, each put in on purpose.
 
 use crate::fixtures::{Fixture, fixtures};
+use crate::lanes::boosting::trees::{self, Fault};
 use crate::lanes::{Lane, lanes};
 use crate::run::hashes;
 use crate::table::{Key, Table};
@@ -38,32 +39,33 @@ const INPUT: [(&str, &str); 3] = [
 /// The sum whose order is changed, and its part.
 const ORDER: (&str, &str) = ("reduce/sum", "whole");
 
-/// One input an ulp off in each of some lanes, and one sum in another order.
+/// The faults in the search for splits.
+const SPLITS: [(Fault, &str); 2] = [
+    (Fault::Ties, "ties to the highest feature"),
+    (Fault::Bin, "one row one bin too high"),
+];
+
+/// One input an ulp off in each of some lanes, one sum in another order, and where the device
+/// boosts, trees whose ties break the wrong way and trees with a row in the wrong bin.
 ///
 /// # Errors
 /// Those of the lanes; `Parse` if the table lacks a lane.
 pub fn self_test(table: &Table, device: &Device) -> Result<Vec<Trial>> {
     let lanes = lanes();
-    let lane = |name: &str| {
-        lanes
-            .iter()
-            .find(|lane| lane.name == name)
-            .ok_or_else(|| Error::internal(format!("no lane {name}")))
-    };
     let fixture = fixtures()
         .into_iter()
         .find(|fixture| fixture.name == "normal")
         .ok_or_else(|| Error::internal("no fixture `normal`"))?;
     let mut trials = Vec::new();
     for (name, part) in INPUT {
-        let lane = lane(name)?;
+        let lane = find(&lanes, name)?;
         let sound = hashes(device, lane, &fixture)?;
         let off = hashes(device, lane, &fixture.one_ulp_off())?;
         let faulty = off.get(part).cloned().unwrap_or_default();
         let what = "one input one ulp off";
         trials.push(trial(table, lane, &fixture, part, what, &sound, faulty)?);
     }
-    let lane = lane(ORDER.0)?;
+    let lane = find(&lanes, ORDER.0)?;
     let sound = hashes(device, lane, &fixture)?;
     let sum = device.read(&sum_in_another_order(&device.upload(&fixture.x)?)?)?;
     // As the lane hashes its result.
@@ -73,7 +75,31 @@ pub fn self_test(table: &Table, device: &Device) -> Result<Vec<Trial>> {
         .to_string();
     let what = "the sum in another order";
     trials.push(trial(table, lane, &fixture, ORDER.1, what, &sound, faulty)?);
+    let lane = find(&lanes, trees::NAME)?;
+    let sound = match hashes(device, lane, &fixture) {
+        Err(Error::Unsupported { .. }) => return Ok(trials),
+        sound => sound?,
+    };
+    for (fault, what) in SPLITS {
+        let faulty = trees::grow(device, &fixture, Some(fault))?.to_string();
+        trials.push(trial(
+            table,
+            lane,
+            &fixture,
+            trees::PART,
+            what,
+            &sound,
+            faulty,
+        )?);
+    }
     Ok(trials)
+}
+
+fn find<'a>(lanes: &'a [Lane], name: &str) -> Result<&'a Lane> {
+    lanes
+        .iter()
+        .find(|lane| lane.name == name)
+        .ok_or_else(|| Error::internal(format!("no lane {name}")))
 }
 
 fn trial(

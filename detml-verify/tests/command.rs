@@ -40,9 +40,14 @@ fn every_level_of_this_cpu_has_the_references_bits() {
 }
 
 #[test]
-fn both_faults_are_seen() {
+fn every_fault_is_seen() {
     let output = detml(&["self-test", "--backend=cpu"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(
+        text.contains("6 of 6 faults seen, and only those"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Gradient boosting.
 
+mod cases;
+pub(crate) mod trees;
+
 use super::{Lane, Parts};
 use crate::fixtures::{Fixture, word};
 use detml_core::{BitHash, BitHashed, Design, ModelFile, Persist, Result, Seed};
@@ -137,12 +140,17 @@ fn ragged(model: &GradientBoostingModel, f: &Fixture, x: &[f32]) -> Result<Array
         .map_err(|e| detml_core::Error::internal(e.to_string()))
 }
 
-fn parts(device: &Device, f: &Fixture, what: &Fit) -> Result<Parts> {
-    let model = fit(device, f, what)?;
-    // Features that were not trained on: columns hold each other's values.
+/// Features that were not trained on: columns hold each other's values.
+fn unseen(f: &Fixture) -> Vec<f32> {
     let mut unseen = f.x.clone();
     let by = (f.x.len() / 2 + 1).min(f.x.len());
     unseen.rotate_left(by);
+    unseen
+}
+
+fn parts(device: &Device, f: &Fixture, what: &Fit) -> Result<Parts> {
+    let model = fit(device, f, what)?;
+    let unseen = unseen(f);
     let inferred = margins(&model, f, &unseen)?;
     let bytes = model.to_model_file().to_bytes();
     let again = GradientBoostingModel::from_model_file(&ModelFile::from_bytes(&bytes)?)?;
@@ -163,8 +171,18 @@ fn parts(device: &Device, f: &Fixture, what: &Fit) -> Result<Parts> {
 
 /// Parts that must be equal to another of their lane.
 #[cfg(test)]
-pub(crate) const SAME: [(&str, &str); 3] =
-    [("reload", "infer"), ("batch", "infer"), ("order", "model")];
+pub(crate) const SAME: [(&str, &str); 10] = [
+    ("reload", "infer"),
+    ("batch", "infer"),
+    ("order", "model"),
+    ("threads-1", "model"),
+    ("threads-2", "model"),
+    ("threads-7", "model"),
+    ("moved", "train"),
+    ("twice", "train"),
+    ("absent", "model"),
+    ("shorter", "infer"),
+];
 
 pub(super) fn lanes() -> Vec<Lane> {
     let squared = Fit::new(Target::Squared);
@@ -175,7 +193,7 @@ pub(super) fn lanes() -> Vec<Lane> {
             parts(device, f, &what)
         })
     };
-    vec![
+    let mut all = vec![
         lane("squared", squared),
         lane(
             "squared-weights",
@@ -220,5 +238,8 @@ pub(super) fn lanes() -> Vec<Lane> {
             },
         )
         .slow(),
-    ]
+    ];
+    all.push(trees::lane());
+    all.extend(cases::lanes());
+    all
 }
