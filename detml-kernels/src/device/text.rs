@@ -1,7 +1,7 @@
-//! Pragmas that deny a target's compiler its contraction, put into a kernel's text before the
-//! driver compiles it.
+//! What becomes of a kernel's text before the driver compiles it: pragmas deny a target's compiler
+//! its contraction, and headers that no kernel uses are dropped.
 //!
-//! They are a second fence: the kernels hold no bare product (`N2`) and stay right without.
+//! The pragmas are a second fence: the kernels hold no bare product (`N2`) and stay right without.
 
 /// What a kernel's text is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,8 +19,9 @@ pub enum Language {
     SpirV,
 }
 
-/// `source` with the pragmas that its language has against contraction.
-pub fn without_contraction(language: Language, source: &str) -> String {
+/// `source` with the pragmas that its language has against contraction, without headers that cost
+/// more than the kernel.
+pub fn for_driver(language: Language, source: &str) -> String {
     match language {
         Language::Metal => insert_after(
             source,
@@ -29,7 +30,9 @@ pub fn without_contraction(language: Language, source: &str) -> String {
         ),
         // Clang accepts the pragma at file scope, before any declaration it governs.
         Language::Hip => format!("#pragma clang fp contract(off)\n{source}"),
-        Language::Cuda | Language::Wgsl | Language::SpirV => source.to_owned(),
+        // NVRTC has built in what kernels use of it; reading it takes longer than compiling them.
+        Language::Cuda => source.replacen("#include <cuda_runtime.h>\n", "", 1),
+        Language::Wgsl | Language::SpirV => source.to_owned(),
     }
 }
 
@@ -51,7 +54,7 @@ mod tests {
     fn metal_gets_its_pragmas_after_the_namespace() {
         let source = "#include <metal_stdlib>\nusing namespace metal;\n[[kernel]] void k() {}";
         assert_eq!(
-            without_contraction(Language::Metal, source),
+            for_driver(Language::Metal, source),
             "#include <metal_stdlib>\nusing namespace metal;\n\
              #pragma METAL fp math_mode(safe)\n#pragma METAL fp contract(off)\n\
              [[kernel]] void k() {}"
@@ -60,13 +63,21 @@ mod tests {
 
     #[test]
     fn hip_gets_its_pragma_first() {
-        let text = without_contraction(Language::Hip, "extern \"C\" __global__ void k() {}");
+        let text = for_driver(Language::Hip, "extern \"C\" __global__ void k() {}");
         assert!(text.starts_with("#pragma clang fp contract(off)\n"));
     }
 
     #[test]
+    fn cuda_goes_without_the_runtime_header() {
+        let text = "#include <cuda_runtime.h>\n#include <cuda_fp16.h>\nx";
+        assert_eq!(
+            for_driver(Language::Cuda, text),
+            "#include <cuda_fp16.h>\nx"
+        );
+    }
+
+    #[test]
     fn other_languages_are_left_alone() {
-        assert_eq!(without_contraction(Language::Cuda, "x"), "x");
-        assert_eq!(without_contraction(Language::SpirV, "x"), "x");
+        assert_eq!(for_driver(Language::SpirV, "x"), "x");
     }
 }

@@ -102,15 +102,13 @@ impl Nvrtc {
                 *const *const c_char,
             ) -> c_int;
             let create = self.symbol::<Create>(b"nvrtcCreateProgram\0")?;
-            // NVRTC has everything that kernels use built in.
-            let (header, name) = (c"".as_ptr(), c"cuda_runtime.h".as_ptr());
             let status = create(
                 &mut program,
                 source.as_ptr(),
                 std::ptr::null(),
-                1,
-                &header,
-                &name,
+                0,
+                std::ptr::null(),
+                std::ptr::null(),
             );
             self.check("nvrtcCreateProgram", status)?;
             let compile =
