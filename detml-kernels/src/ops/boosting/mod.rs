@@ -310,31 +310,33 @@ impl Booster {
                 simd, train, evals, loss, base, growth,
             ))),
             None => {
-                let bytes = gpu::HISTOGRAM_BYTES;
-                let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, bytes)?;
+                let schedule = gpu::Schedule::new(device, train.bins.rows);
+                let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, schedule)?;
                 Inner::Gpu(Box::new(gpu))
             }
         };
         Ok(Self { inner, evals: sets })
     }
 
-    /// As [`new`](Self::new); on a GPU with that much memory for the histograms of a level.
+    /// As [`new`](Self::new), on a GPU with another schedule.
     #[cfg(test)]
-    fn with_memory(
+    fn scheduled(
         device: &Device,
         train: Table,
         evals: Vec<Table>,
         loss: Loss,
         base: &[f32],
         growth: Growth,
-        bytes: usize,
+        change: impl Fn(&mut gpu::Schedule),
     ) -> Result<Self> {
         if device.is_cpu() {
             return Self::new(device, train, evals, loss, base, growth);
         }
         check(&train, &evals, loss, base, &growth)?;
         let sets = evals.len();
-        let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, bytes)?;
+        let mut schedule = gpu::Schedule::new(device, train.bins.rows);
+        change(&mut schedule);
+        let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, schedule)?;
         Ok(Self {
             inner: Inner::Gpu(Box::new(gpu)),
             evals: sets,

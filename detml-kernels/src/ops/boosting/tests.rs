@@ -81,18 +81,17 @@ fn compare(
     loss: Loss,
     growth: Growth,
 ) -> Vec<Tree> {
-    let bytes = gpu::HISTOGRAM_BYTES;
-    compare_with_memory(device, what, train, evals, loss, growth, bytes)
+    compare_scheduled(device, what, train, evals, loss, growth, |_| {})
 }
 
-fn compare_with_memory(
+fn compare_scheduled(
     device: &Device,
     what: &str,
     train: Table,
     evals: Vec<Table>,
     loss: Loss,
     growth: Growth,
-    bytes: usize,
+    change: impl Fn(&mut gpu::Schedule),
 ) -> Vec<Tree> {
     let base: Vec<f32> = moderate(3, loss.outputs());
     let sets = evals.len();
@@ -102,7 +101,7 @@ fn compare_with_memory(
         sets,
     );
     let tuned = run(
-        Booster::with_memory(device, train, evals, loss, &base, growth, bytes).unwrap(),
+        Booster::scheduled(device, train, evals, loss, &base, growth, change).unwrap(),
         4,
         sets,
     );
@@ -272,16 +271,47 @@ fn deep_trees_in_batches(device: &Device) {
             colsample_bynode: if sampled { 0.5 } else { 1.0 },
             ..growth()
         };
-        let trees = compare_with_memory(
+        let trees = compare_scheduled(
             device,
             &format!("{rows} rows, {bytes} bytes"),
             train,
             vec![],
             Loss::Squared,
             growth,
-            bytes,
+            |schedule| schedule.histogram_bytes = bytes,
         );
         assert!(trees.iter().all(|tree| tree.nodes.len() > rows / 2));
+    }
+}
+
+/// Chunks, groups of features and the room for trees don't show.
+fn schedules(device: &Device) {
+    let counts = [30, 9, 60, 200, 17, 0, 3, 90, 8];
+    let train = table(65, 2_000, &counts, 4, LOSSES[2]);
+    for (group, chunk, tree_words) in [(2, 256, 1), (1, 512, 200), (2, 4096, 1 << 18)] {
+        let growth = Growth {
+            colsample_bytree: if group == 1 { 0.5 } else { 1.0 },
+            max_depth: 3,
+            ..growth()
+        };
+        let what = format!("group {group}, chunk {chunk}");
+        let change = |schedule: &mut gpu::Schedule| {
+            *schedule = gpu::Schedule {
+                group,
+                chunk,
+                tree_words,
+                ..*schedule
+            }
+        };
+        compare_scheduled(
+            device,
+            &what,
+            train.clone(),
+            vec![],
+            LOSSES[2],
+            growth,
+            change,
+        );
     }
 }
 
@@ -329,13 +359,21 @@ fn trees_come_in_parts(device: &Device) {
 /// A gradient that overflows ends the fit with the same error everywhere; what was grown before
 /// stays.
 fn overflow_is_an_error(device: &Device) {
-    let loss = Loss::Squared;
+    for (loss, rate) in [(LOSSES[0], 100.0), (LOSSES[2], 3e38)] {
+        overflow(device, loss, rate);
+    }
+}
+
+fn overflow(device: &Device, loss: Loss, learning_rate: f32) {
     let mut train = table(90, 50, &[9, 40, 7], 5, loss);
-    // A leaf of a hundred times the margin: each round is worse than the last one.
-    train.targets[17] = 1e36;
-    train.targets[31] = -3e36;
+    if loss == Loss::Squared {
+        // A leaf of a hundred times the margin: each round is worse than the last one.
+        train.targets[17] = 1e36;
+        train.targets[31] = -3e36;
+    }
+    let base = vec![0.0; loss.outputs()];
     let growth = Growth {
-        learning_rate: 100.0,
+        learning_rate,
         lambda: 0.0,
         min_child_weight: 0.0,
         ..growth()
@@ -346,7 +384,7 @@ fn overflow_is_an_error(device: &Device) {
             train.clone(),
             vec![train.clone()],
             loss,
-            &[0.0],
+            &base,
             growth,
         )
         .unwrap();
@@ -370,7 +408,7 @@ fn overflow_is_an_error(device: &Device) {
     assert_eq!(outcome(device), expected);
     // Whichever method waits first has the error.
     let mut booster =
-        Booster::new(device, train.clone(), vec![train], loss, &[0.0], growth).unwrap();
+        Booster::new(device, train.clone(), vec![train], loss, &base, growth).unwrap();
     let error = (0..8).find_map(|_| {
         let told = booster.round();
         told.and_then(|()| booster.eval_margins(0)).err()
@@ -432,6 +470,7 @@ backend_suite! {
     many_rows,
     extreme_scales,
     deep_trees_in_batches,
+    schedules,
     many_features,
     trees_come_in_parts,
     overflow_is_an_error,

@@ -30,13 +30,39 @@ use rows::Link;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of the histograms of one level at most; two levels are kept.
-pub(super) const HISTOGRAM_BYTES: usize = 512 << 20;
-/// Words of grown trees that stay on the device at most, unless one tree needs more.
-const TREE_WORDS: usize = 1 << 20;
-/// Words of features whose histograms a cube builds. With one, they fit the shared memory that
-/// every device has; two halve the reads of rows and gradients.
+/// What is free to choose, for it can't show.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schedule {
+    /// Words of features whose histograms a cube builds, one of [`GROUPS`].
+    pub(super) group: u32,
+    /// Rows that a cube adds to histograms at most.
+    pub(super) chunk: u32,
+    /// Bytes of the histograms of one level at most; two levels are kept.
+    pub(super) histogram_bytes: usize,
+    /// Words of grown trees that stay on the device at most, unless one tree needs more.
+    pub(super) tree_words: usize,
+}
+
+/// With one word, histograms fit the shared memory that every device has; two halve the reads of
+/// rows and gradients.
 const GROUPS: [u32; 2] = [1, 2];
+
+impl Schedule {
+    pub(super) fn new(device: &Device, rows: usize) -> Self {
+        let group = match device.backend() {
+            detml_core::Backend::Cuda(_) => GROUPS[1],
+            _ => GROUPS[0],
+        };
+        // Enough chunks to fill any device, but not so small that merging outweighs adding.
+        let chunk = rows.div_ceil(256).clamp(1024, 1 << 16) as u32;
+        Self {
+            group,
+            chunk: chunk.next_multiple_of(UNITS),
+            histogram_bytes: 512 << 20,
+            tree_words: 1 << 18,
+        }
+    }
+}
 
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     let mut kernels = vec![
@@ -189,26 +215,19 @@ impl Gpu {
         loss: Loss,
         base: &[f32],
         growth: Growth,
-        histogram_bytes: usize,
+        schedule: Schedule,
     ) -> Result<Self> {
         let profile = device.profile()?;
         let (n, features) = (train.bins.rows, train.bins.features());
         let (outputs, words) = (loss.outputs(), features.div_ceil(4));
         let depth = if features == 0 { 0 } else { growth.max_depth };
-        let group = match device.backend() {
-            detml_core::Backend::Cuda(_) => GROUPS[1],
-            _ => GROUPS[0],
-        };
-        // Enough chunks to fill any device, but not so small that merging them outweighs them.
-        let chunk = n.div_ceil(256).next_multiple_of(UNITS as usize);
-        let chunk = chunk.clamp(1024, 1 << 16) as u32;
         let most = bound(depth.saturating_sub(1), n);
         let node_words = words * 4 * FEATURE_WORDS as usize;
-        let room = histogram_bytes / (4 * node_words).max(1);
+        let room = schedule.histogram_bytes / (4 * node_words).max(1);
         let kept = room.min(most.next_multiple_of(2)).max(2) & !1;
         let pairs = most.div_ceil(2);
         let tree_words = most_nodes(depth, n).saturating_mul(TREE as usize);
-        let room = (TREE_WORDS / tree_words).max(1);
+        let room = (schedule.tree_words / tree_words).max(1);
         let level = || {
             Ok(Level {
                 pairs: device.empty(PAIR as usize * (pairs + 1))?,
@@ -242,7 +261,7 @@ impl Gpu {
                 quantise: rows::quantise_kernel(profile, Rows::new(&growth, 0).is_some()),
                 partition: rows::partition_kernel(profile),
                 follow: rows::follow_kernel(profile),
-                build: histogram::build_kernel(profile, group),
+                build: histogram::build_kernel(profile, schedule.group),
                 clear: histogram::clear_kernel(profile),
                 plant: splits::plant_kernel(profile),
                 draw: splits::draw_kernel(profile),
@@ -254,8 +273,8 @@ impl Gpu {
             growth,
             features,
             depth,
-            group,
-            chunk,
+            group: schedule.group,
+            chunk: schedule.chunk,
             kept,
             stride: (pairs + 1) as u32,
             counts: device.upload(&counts)?,
