@@ -114,7 +114,7 @@ fn build(
         let feature = word * 4u32 + k;
         // Not `&&`, which would read beyond the mask: kernels evaluate both sides.
         if feature < words * 4u32 {
-            wanted = wanted | prim::select_u32(mask[feature as usize] != 0u32, 1u32 << k, 0u32);
+            wanted |= prim::select_u32(mask[feature as usize] != 0u32, 1u32 << k, 0u32);
         }
     }
     if size != 0u32 && wanted != 0u32 {

@@ -11,9 +11,6 @@
 //! level, `partition` moves the rows. All sums are exact integers (see [the contract](super)), so
 //! that neither the order of rows, cubes and atomics nor chunks and batches show in a bit.
 
-// Kernels write shifts and ors of a variable out.
-#![allow(clippy::assign_op_pattern)]
-
 mod histogram;
 mod layout;
 mod rows;

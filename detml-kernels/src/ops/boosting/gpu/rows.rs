@@ -169,7 +169,7 @@ fn cube_sum(value: I64, high: &mut SharedMemory<u32>, low: &mut SharedMemory<u32
             high[unit] = sum.hi;
             low[unit] = sum.lo;
         }
-        distance = distance >> 1u32;
+        distance >>= 1u32;
     }
     sync_cube();
     I64::new(high[0], low[0])
@@ -217,7 +217,7 @@ fn quantise_rows(
                 holds = draws.word(row, 0u32) < limit;
             }
             if holds {
-                drawn = drawn | (1u32 << j);
+                drawn |= 1u32 << j;
                 count += 1u32;
                 let from = (output * n + row) as usize;
                 let x = quantise(&ieee, g[from], half_g, last_g);
@@ -303,7 +303,7 @@ fn partition(
         if i < size {
             let code = code_of(codes, n, rows[(start + i) as usize], feature);
             if goes_left(code, split) {
-                left = left | (1u32 << j);
+                left |= 1u32 << j;
                 counts += 1u32;
             } else {
                 counts += 0x1_0000u32;

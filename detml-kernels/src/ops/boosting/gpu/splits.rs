@@ -149,7 +149,7 @@ fn prefix(value: I64, high: &mut SharedMemory<u32>, low: &mut SharedMemory<u32>)
         let sum = I64::new(high[unit], low[unit]).add(more);
         high[unit] = sum.hi;
         low[unit] = sum.lo;
-        distance = distance << 1u32;
+        distance <<= 1u32;
     }
     sync_cube();
     I64::new(high[unit], low[unit])
@@ -318,7 +318,7 @@ fn highest(
                 ats[unit] = ats[other];
             }
         }
-        distance = distance >> 1u32;
+        distance >>= 1u32;
     }
     sync_cube();
     Highest {
