@@ -14,6 +14,8 @@ pub mod runs;
 pub mod scan;
 pub mod scatter;
 pub mod segment;
+#[cfg(test)]
+mod shapes;
 pub mod sort;
 pub mod storage;
 pub(crate) mod tile;

@@ -354,19 +354,21 @@ impl Job<'_> {
 }
 
 impl<'a> Source<'a> {
+    // Strides that lead beyond the matrix may be any: nothing is left then.
+
     /// From term `k` on.
     fn from(self, k: usize) -> Self {
-        self.skip(k * self.k)
+        self.skip(k.saturating_mul(self.k))
     }
 
     /// From lane `lane` on.
     fn lanes(self, lane: usize) -> Self {
-        self.skip(lane * self.lane)
+        self.skip(lane.saturating_mul(self.lane))
     }
 
     /// Member `index` of the batch.
     fn batch(self, index: usize) -> Self {
-        self.skip(index * self.batch)
+        self.skip(index.saturating_mul(self.batch))
     }
 
     fn skip(self, n: usize) -> Self {
