@@ -9,13 +9,16 @@
 use cubecl::ir::{Branch, Instruction, ManagedVariable, Operation, Operator, Scope};
 use cubecl::ir::{Variable, VariableKind};
 use cubecl::prelude::*;
+use std::sync::LazyLock;
 
 /// What a faulty launch leaves: which access, one more than its number, and the index.
 pub(super) const FAULT_WORDS: usize = 2;
 
 /// Whether every launch of this process is checked.
 pub(super) fn wanted() -> bool {
-    std::env::var("DETML_CHECKED").is_ok_and(|value| value == "1")
+    static WANTED: LazyLock<bool> =
+        LazyLock::new(|| std::env::var("DETML_CHECKED").is_ok_and(|value| value == "1"));
+    *WANTED
 }
 
 /// The checks of one kernel.
