@@ -1,4 +1,4 @@
-//! Times products of matrices and checks sampled elements against the contract.
+//! Times products of matrices, hashes their bits and checks some against the contract.
 //!
 //! ```text
 //! cargo run --release -p detml-kernels --features cuda --example gemm_bench -- \
@@ -6,10 +6,11 @@
 //! ```
 //!
 //! A shape is `N` or `MxKxN`. `--schedules` also times every tile and way to fold by itself.
-//! For each shape: milliseconds (the least of several runs), TFLOP/s, and whether 64 elements
-//! have the bits of a sequential chain on the host.
+//! For each shape and layout: milliseconds (the least of several runs), TFLOP/s, whether 64
+//! elements have the bits of a sequential chain on the host, and the hash of all bits, which must
+//! be the same on every device.
 
-use detml_core::{Backend, Error, Result};
+use detml_core::{Backend, BitHasher, Error, Result};
 use detml_kernels::ops::gemm::{Matrix, MatrixMut, PANEL, gemm, gemm_scheduled};
 use detml_kernels::{Buffer, Device};
 use std::time::Instant;
@@ -17,26 +18,31 @@ use std::time::Instant;
 fn main() -> Result<()> {
     let mut device = None;
     let mut schedules = false;
-    let mut layout = String::from("nn");
+    let mut layouts = vec!["nn".to_owned(), "nt".into(), "tn".into()];
     let mut shapes = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--device" => device = arguments.next(),
             "--schedules" => schedules = true,
-            "--layout" => layout = arguments.next().unwrap_or_default(),
+            "--layout" => layouts = arguments.next().into_iter().collect(),
             shape => shapes.push(parse(shape)?),
         }
     }
     if shapes.is_empty() {
-        shapes = [512, 1024, 2048, 4096].map(|n| [n, n, n]).to_vec();
+        shapes = [2048, 4096, 8192].map(|n| [n, n, n]).to_vec();
+        shapes.push([4095, 1023, 777]);
     }
     let device = match device {
         Some(name) => Device::for_backend(name.parse::<Backend>()?)?,
         None => Device::current()?,
     };
     println!("{device}");
-    for [m, k, n] in shapes {
+    for (shape, layout) in shapes
+        .iter()
+        .flat_map(|s| layouts.iter().map(move |l| (s, l)))
+    {
+        let [m, k, n] = *shape;
         let (x, y) = (data(1, m * k), data(2, k * n));
         let (a, b) = (device.upload(&x)?, device.upload(&y)?);
         let mut c = device.empty::<f32>(m * n)?;
@@ -91,8 +97,11 @@ fn main() -> Result<()> {
                 .map(|s| (hash(3, s) as usize % m, hash(4, s) as usize % n))
                 .filter(|&(i, j)| result[i * n + j].to_bits() != element(i, j).to_bits())
                 .count();
+            let hash = BitHasher::new("product")
+                .array("c", &[m, n], &result)
+                .finish();
             println!(
-                "{m}x{k}x{n} {layout} {name:>17}: {:9.4} ms {:8.3} TFLOP/s {:8.1} GB/s  {}",
+                "{m}x{k}x{n} {layout} {name:>17}: {:9.4} ms {:8.3} TFLOP/s {:8.1} GB/s  {}  {hash}",
                 seconds * 1e3,
                 2.0 * (m * k * n) as f64 / seconds / 1e12,
                 4.0 * (m * k + k * n + m * n) as f64 / seconds / 1e9,

@@ -2,7 +2,7 @@
 //! driver's compiler.
 
 use crate::device::Kernel;
-use crate::device::text::{Language, for_driver};
+use crate::device::text::Language;
 use cubecl::ir::AddressType;
 use cubecl_core::{Compiler, ExecutionMode, WgpuCompilationOptions};
 use cubecl_cpp::cuda::CudaDialect;
@@ -63,7 +63,7 @@ pub fn text(kernel: &Kernel, language: Language) -> Result<String> {
         Language::Wgsl => compile::<WgslCompiler>(kernel, &wgpu),
         Language::SpirV => compile::<SpirvCompiler>(kernel, &wgpu),
     }?;
-    Ok(for_driver(language, &source))
+    Ok(kernel.text(language, &source))
 }
 
 fn compile<C: Compiler + Default>(

@@ -495,7 +495,7 @@ impl<C: cubecl_core::Compiler> CubeTask<C> for Task {
             "wgsl" => Language::Wgsl,
             _ => self.language,
         };
-        let source = super::text::for_driver(language, &compiled.to_string());
+        let source = self.kernel.text(language, &compiled.to_string());
         Ok(CompiledKernel {
             entrypoint_name: self.kernel.name().into(),
             debug_name: Some(self.kernel.name()),

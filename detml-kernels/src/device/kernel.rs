@@ -1,5 +1,6 @@
 //! Kernels as values: a name, a variant and a definition that needs no device.
 
+use super::text::{self, Language};
 use crate::ieee::{FloatProfile, IeeeExpand};
 use cubecl::ir::{AddressType, DeviceProperties};
 use cubecl::prelude::*;
@@ -21,6 +22,7 @@ struct Inner {
     variant: Arc<str>,
     units: CubeDim,
     profile: FloatProfile,
+    resident: u32,
     define: Box<dyn Fn(&mut Definition) + Send + Sync>,
 }
 
@@ -41,9 +43,19 @@ impl Kernel {
                 variant: format!("{variant:?}|{profile:?}").into(),
                 units,
                 profile,
+                resident: 0,
                 define: Box::new(define),
             }),
         }
+    }
+
+    /// The kernel with registers few enough for `cubes` cubes at a time on one multiprocessor,
+    /// where the driver's compiler can be told. To be a function of what the variant names.
+    pub(crate) fn resident(mut self, cubes: u32) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.resident = cubes;
+        }
+        self
     }
 
     /// The entry point's name.
@@ -64,6 +76,20 @@ impl Kernel {
     /// Threads of one cube.
     pub fn units(&self) -> CubeDim {
         self.inner.units
+    }
+
+    /// What the driver's compiler gets, from what CubeCL's printed in `language`.
+    pub(crate) fn text(&self, language: Language, source: &str) -> String {
+        let source = text::for_driver(language, source);
+        if language != Language::Cuda || self.inner.resident == 0 {
+            return source;
+        }
+        let units = self.inner.units.num_elems();
+        source.replacen(
+            &format!("__launch_bounds__({units})"),
+            &format!("__launch_bounds__({units}, {})", self.inner.resident),
+            1,
+        )
     }
 
     /// The kernel's intermediate representation.

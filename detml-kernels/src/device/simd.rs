@@ -127,12 +127,12 @@ impl Simd {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-fn avx2<L: Loop>(body: L) -> L::Output {
+pub(crate) fn avx2<L: Loop>(body: L) -> L::Output {
     body.run(Ieee::FMA)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
-fn avx512<L: Loop>(body: L) -> L::Output {
+pub(crate) fn avx512<L: Loop>(body: L) -> L::Output {
     body.run(Ieee::FMA)
 }

@@ -77,12 +77,12 @@ pub(super) fn gemm(
 ) {
     match simd {
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512 => run::<std::arch::x86_64::__m512>(simd, p, a, b, c, plan),
+        Simd::Avx512 => run::<std::arch::x86_64::__m512>(p, a, b, c, plan),
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx2 => run::<std::arch::x86_64::__m256>(simd, p, a, b, c, plan),
+        Simd::Avx2 => run::<std::arch::x86_64::__m256>(p, a, b, c, plan),
         #[cfg(target_arch = "aarch64")]
-        Simd::Neon => run::<std::arch::aarch64::float32x4_t>(simd, p, a, b, c, plan),
-        _ => run::<[f32; 4]>(simd, p, a, b, c, plan),
+        Simd::Neon => run::<std::arch::aarch64::float32x4_t>(p, a, b, c, plan),
+        _ => run::<[f32; 4]>(p, a, b, c, plan),
     }
 }
 
@@ -91,7 +91,7 @@ const SERIAL: usize = 1 << 18;
 /// Panel sums that a split schedule holds at once, in elements.
 const SPLIT: usize = 1 << 22;
 
-fn run<L: Lanes>(simd: Simd, p: &Problem, a: Source<'_>, b: Source<'_>, c: Target<'_>, plan: Plan) {
+fn run<L: Lanes>(p: &Problem, a: Source<'_>, b: Source<'_>, c: Target<'_>, plan: Plan) {
     // The vectors lie along the side that wastes fewer lanes; elements of `c` that do not follow
     // each other are stored one by one. A product of two numbers does not depend on their order,
     // so this can't show.
@@ -102,7 +102,6 @@ fn run<L: Lanes>(simd: Simd, p: &Problem, a: Source<'_>, b: Source<'_>, c: Targe
     let swap = plan.swap.unwrap_or(cost(p.m, 4) < cost(p.n, 1));
     let job = if swap {
         Job {
-            simd,
             p: Problem {
                 m: p.n,
                 n: p.m,
@@ -117,13 +116,7 @@ fn run<L: Lanes>(simd: Simd, p: &Problem, a: Source<'_>, b: Source<'_>, c: Targe
             },
         }
     } else {
-        Job {
-            simd,
-            p: *p,
-            a,
-            b,
-            c,
-        }
+        Job { p: *p, a, b, c }
     };
     job.run::<L>(plan);
 }
@@ -131,7 +124,6 @@ fn run<L: Lanes>(simd: Simd, p: &Problem, a: Source<'_>, b: Source<'_>, c: Targe
 /// A problem whose vectors lie along `n`.
 #[derive(Clone, Copy)]
 struct Job<'a> {
-    simd: Simd,
     p: Problem,
     a: Source<'a>,
     b: Source<'a>,
@@ -204,7 +196,6 @@ impl Job<'_> {
                     a: self.a.from(from),
                     b: self.b.from(from),
                     c: target.skip(panel * size),
-                    ..*self
                 };
                 job.sum::<L>(tile, Done::Copy);
             });
@@ -215,7 +206,7 @@ impl Job<'_> {
                 .for_each(|(chunk, totals)| {
                     let (at, len) = (chunk << 14, totals.len());
                     for panel in 0..group {
-                        self.simd.dispatch(Fold {
+                        L::dispatch(Fold {
                             totals: &mut *totals,
                             sums: &sums[panel * size + at..][..len],
                             first: first + panel == 0,
@@ -224,7 +215,7 @@ impl Job<'_> {
                 });
         }
         for (index, totals) in totals.chunks_mut(p.n).enumerate() {
-            self.simd.dispatch(Finish::<L> {
+            L::dispatch(Finish::<L> {
                 lanes_type: PhantomData,
                 p,
                 totals,
@@ -264,7 +255,7 @@ impl Job<'_> {
                 let (a, b) = (a.from(from), b.from(from));
                 for step in 0..down {
                     let row = tile.rows.start + step * L::ROWS;
-                    self.simd.dispatch(Pack::<L> {
+                    L::dispatch(Pack::<L> {
                         source: a.lanes(row),
                         lanes: L::ROWS.min(tile.rows.end - row),
                         k,
@@ -280,7 +271,7 @@ impl Job<'_> {
                 };
                 if whole > 0 {
                     let out = if from > 0 { &mut *sums } else { &mut *totals };
-                    self.simd.dispatch(Direct::<L> {
+                    L::dispatch(Direct::<L> {
                         a: &packed_a[..L::ROWS * k],
                         b: b.lanes(tile.columns.start),
                         rows: tile.rows.len(),
@@ -289,7 +280,7 @@ impl Job<'_> {
                         lanes_type: PhantomData,
                     });
                     if from > 0 {
-                        self.simd.dispatch(Fold {
+                        L::dispatch(Fold {
                             totals: &mut totals[..whole * slot],
                             sums: &sums[..whole * slot],
                             first: false,
@@ -300,7 +291,7 @@ impl Job<'_> {
                     let column = tile.columns.start + jstep * width;
                     let columns = width.min(tile.columns.end - column);
                     if jstep >= whole {
-                        self.simd.dispatch(Pack::<L> {
+                        L::dispatch(Pack::<L> {
                             source: b.lanes(column),
                             lanes: columns,
                             k,
@@ -314,21 +305,18 @@ impl Job<'_> {
                         let rows = L::ROWS.min(tile.rows.end - row);
                         let totals = &mut totals[(jstep * down + istep) * slot..][..slot];
                         if jstep >= whole {
-                            L::micro(
-                                self.simd,
-                                Micro {
-                                    a: &packed_a[istep * L::ROWS * k..][..L::ROWS * k],
-                                    b: packed_b,
-                                    stride: width,
-                                    totals,
-                                    rows,
-                                    vectors: columns.div_ceil(L::WIDTH),
-                                    with: if from > 0 { With::Add } else { With::Store },
-                                },
-                            );
+                            L::micro(Micro {
+                                a: &packed_a[istep * L::ROWS * k..][..L::ROWS * k],
+                                b: packed_b,
+                                stride: width,
+                                totals,
+                                rows,
+                                vectors: columns.div_ceil(L::WIDTH),
+                                with: if from > 0 { With::Add } else { With::Store },
+                            });
                         }
                         if from + k == p.k {
-                            self.simd.dispatch(Finish::<L> {
+                            L::dispatch(Finish::<L> {
                                 lanes_type: PhantomData,
                                 p,
                                 totals,

@@ -18,6 +18,7 @@ use super::{Layout, Problem, finish};
 use crate::device::{Arg, Buffer, Definition, Device, Kernel};
 use crate::ieee::{FloatProfile, Ieee, Path};
 use crate::ops::grid;
+use crate::ops::transpose::transpose_batch;
 use crate::prim;
 use cubecl::prelude::*;
 use detml_core::Result;
@@ -130,6 +131,8 @@ pub(super) struct Plan {
     pub(super) fold: Option<Fold>,
     pub(super) split: Option<bool>,
     pub(super) swap: Option<bool>,
+    /// Whether `b` is transposed in memory first where its terms lie side by side.
+    pub(super) turn: Option<bool>,
     /// Panels whose sums a split schedule holds at once.
     pub(super) group: Option<usize>,
 }
@@ -230,84 +233,107 @@ impl Side {
     }
 }
 
-/// The four elements at `lane` and `k`; `pad` from `end` on.
+/// Where this unit's vectors of the first stage begin: the stage starts at `lane` and term `k`.
+/// Lanes beyond `lanes` read the last ones.
 #[cube]
-fn fetch(x: &Operand, base: u32, lane: u32, k: u32, lanes: u32, end: u32, pad: f32) -> Four {
-    let mut r = Four::new(pad);
-    if comptime!(x.read.wide && x.read.along == Along::K) {
-        let lane = prim::select_u32(lane < lanes, lane, lanes - 1u32);
-        if k < end {
-            r = x.wide[((base + lane * x.lane + k) / 4u32) as usize];
-        }
-    } else if comptime!(x.read.wide) {
-        let lane = prim::select_u32(lane < lanes, lane, lanes - 4u32);
-        if k < end {
-            r = x.wide[((base + lane + k * x.k) / 4u32) as usize];
-        }
-    } else {
-        let mut words = Four::empty();
-        #[unroll]
-        for l in 0..4u32 {
-            let mut word = pad;
-            if comptime!(x.read.along == Along::K) {
-                let lane = prim::select_u32(lane < lanes, lane, lanes - 1u32);
-                if k + l < end {
-                    word = x.words[(base + lane * x.lane + (k + l) * x.k) as usize];
-                }
-            } else {
-                let lane = prim::select_u32(lane + l < lanes, lane + l, lanes - 1u32);
-                if k < end {
-                    word = x.words[(base + lane * x.lane + k * x.k) as usize];
-                }
-            }
-            // Each element of a vector is assigned once: CubeCL 0.10.0 merges assignments.
-            words[l as usize] = word;
-        }
-        r = words;
-    }
-    r
-}
-
-/// Loads this unit's part of the stage that starts at term `k`.
-#[cube]
-fn load(
+fn places(
     x: &Operand,
     base: u32,
     lane: u32,
     k: u32,
     lanes: u32,
+    unit: u32,
+    into: &mut Array<u32>,
+    #[comptime] side: Side,
+    #[comptime] units: u32,
+) {
+    #[unroll]
+    for i in 0..comptime!(side.loads(units)) {
+        let v = i * units + unit;
+        if comptime!(side.along == Along::K) {
+            let across = comptime!(side.depth / 4);
+            let lane = lane + v / across;
+            let lane = prim::select_u32(lane < lanes, lane, lanes - 1u32);
+            let k = k + v % across * 4u32;
+            let place = base + lane * x.lane + k * x.k;
+            into[i as usize] = place / comptime!(if x.read.wide { 4 } else { 1 });
+        } else {
+            let across = comptime!(side.lanes / 4);
+            let lane = lane + v % across * 4u32;
+            let k = k + v / across;
+            if comptime!(x.read.wide) {
+                let lane = prim::select_u32(lane < lanes, lane, lanes - 4u32);
+                into[i as usize] = (base + lane + k * x.k) / 4u32;
+            } else {
+                into[i as usize] = base + k * x.k;
+            }
+        }
+    }
+}
+
+/// Loads this unit's vectors of the stage at term `k`, which lie `ahead` further than those of
+/// the first stage. Terms from `end` on are `pad`.
+#[cube]
+fn load(
+    x: &Operand,
+    places: &Array<u32>,
+    ahead: u32,
+    lane: u32,
+    k: u32,
+    lanes: u32,
     end: u32,
     pad: f32,
+    unit: u32,
     into: &mut Array<Four>,
     #[comptime] side: Side,
     #[comptime] units: u32,
 ) {
     #[unroll]
     for i in 0..comptime!(side.loads(units)) {
-        let v = i * units + UNIT_POS;
+        let v = i * units + unit;
+        let place = places[i as usize] + ahead;
+        let mut r = Four::new(pad);
         if comptime!(side.along == Along::K) {
-            let across = comptime!(side.depth / 4);
-            into[i as usize] = fetch(
-                x,
-                base,
-                lane + v / across,
-                k + v % across * 4u32,
-                lanes,
-                end,
-                pad,
-            );
+            let k = k + v % comptime!(side.depth / 4) * 4u32;
+            if comptime!(x.read.wide) {
+                if k < end {
+                    r = x.wide[place as usize];
+                }
+            } else {
+                let mut words = Four::empty();
+                #[unroll]
+                for l in 0..4u32 {
+                    let mut word = pad;
+                    if k + l < end {
+                        word = x.words[(place + l * x.k) as usize];
+                    }
+                    // Each element of a vector is assigned once: CubeCL 0.10.0 merges assignments.
+                    words[l as usize] = word;
+                }
+                r = words;
+            }
         } else {
-            let across = comptime!(side.lanes / 4);
-            into[i as usize] = fetch(
-                x,
-                base,
-                lane + v % across * 4u32,
-                k + v / across,
-                lanes,
-                end,
-                pad,
-            );
+            let k = k + v / comptime!(side.lanes / 4);
+            if comptime!(x.read.wide) {
+                if k < end {
+                    r = x.wide[place as usize];
+                }
+            } else {
+                let lane = lane + v % comptime!(side.lanes / 4) * 4u32;
+                let mut words = Four::empty();
+                #[unroll]
+                for l in 0..4u32 {
+                    let lane = prim::select_u32(lane + l < lanes, lane + l, lanes - 1u32);
+                    let mut word = pad;
+                    if k < end {
+                        word = x.words[(place + lane * x.lane) as usize];
+                    }
+                    words[l as usize] = word;
+                }
+                r = words;
+            }
         }
+        into[i as usize] = r;
     }
 }
 
@@ -317,12 +343,13 @@ fn stage(
     from: &Array<Four>,
     into: &mut SharedMemory<Four>,
     at: u32,
+    unit: u32,
     #[comptime] side: Side,
     #[comptime] units: u32,
 ) {
     #[unroll]
     for i in 0..comptime!(side.loads(units)) {
-        let v = i * units + UNIT_POS;
+        let v = i * units + unit;
         let mut place = v;
         if comptime!(side.along == Along::K) {
             let across = comptime!(side.depth / 4);
@@ -336,13 +363,17 @@ fn stage(
     }
 }
 
-/// The place in a stage of the `step`-th vector along k of a lane. Eight lanes that are read
-/// together have their vectors in different banks.
+/// The place in a stage of the `step`-th vector along k of a lane. Where eight lanes are read
+/// together their vectors are in different banks.
 #[cube]
 fn spread(lane: u32, step: u32, #[comptime] side: Side) -> u32 {
     let across = comptime!(side.depth / 4);
-    let shift = (lane / comptime!(8 / across)) % across;
-    lane * across + (step ^ shift)
+    if comptime!(side.units % 8 == 0) {
+        let shift = (lane / comptime!(8 / across)) % across;
+        lane * across + (step ^ shift)
+    } else {
+        lane * across + step
+    }
 }
 
 /// The lane within the tile of a unit's `i`-th.
@@ -366,10 +397,14 @@ fn terms_along_k(
     #[comptime] side: Side,
     #[comptime] unroll: bool,
 ) {
+    // The shift repeats every eight lanes, so a unit's other lanes lie a constant further.
+    // The remainder is itself: it tells compilers that the sums below don't wrap, so that the
+    // constants go into the addresses of the loads.
+    let first = (at + spread(unit, step, side)) % comptime!(2 * side.vectors());
     #[unroll(unroll)]
     for i in 0..comptime!(side.each) {
-        let place = spread(lane_of(i, unit, side), step, side);
-        let v = shared[(at + place) as usize];
+        let place = first + i * comptime!(side.units * side.depth / 4);
+        let v = shared[place as usize];
         #[unroll]
         for l in 0..4u32 {
             out[(l * comptime!(side.each) + i) as usize] = v[l as usize];
@@ -389,10 +424,11 @@ fn term_along_lanes(
     #[comptime] side: Side,
     #[comptime] unroll: bool,
 ) {
+    let first = at + unit;
     #[unroll(unroll)]
     for h in 0..comptime!(side.each / 4) {
-        let place = k * comptime!(side.lanes / 4) + h * comptime!(side.units) + unit;
-        let v = shared[(at + place) as usize];
+        let place = k * comptime!(side.lanes / 4) + h * comptime!(side.units);
+        let v = shared[(first + place) as usize];
         #[unroll]
         for i in 0..4u32 {
             out[(l * comptime!(side.each) + h * 4u32 + i) as usize] = v[i as usize];
@@ -453,51 +489,102 @@ fn store(
     });
     let tile_rows = comptime!(v.tile.unit_rows);
     let tile_columns = comptime!(v.tile.unit_columns);
+    // What is there is read for some rows at a time, so that the reads wait together.
+    let group = comptime!(if !unroll {
+        1
+    } else if v.wide {
+        2
+    } else {
+        1
+    });
+    let vectors = comptime!(tile_columns / 4);
     #[unroll(unroll)]
-    for i in 0..tile_rows {
-        let row = spot.row + lane_of(i, spot.unit_row, comptime!(v.side_a()));
-        if row < size.m {
-            if comptime!(v.wide) {
+    for turn in 0..comptime!(tile_rows / group) {
+        if comptime!(v.wide) {
+            let mut there = Array::<Four>::new(comptime!((group * vectors) as usize));
+            if reads {
                 #[unroll(unroll)]
-                for h in 0..comptime!(tile_columns / 4) {
+                for r in 0..group {
+                    let i = turn * group + r;
+                    let row = spot.row + lane_of(i, spot.unit_row, comptime!(v.side_a()));
+                    #[unroll(unroll)]
+                    for h in 0..vectors {
+                        let j = h * 4u32;
+                        let column =
+                            spot.column + lane_of(j, spot.unit_column, comptime!(v.side_b()));
+                        if row < size.m && column < size.n {
+                            let place = (spot.base + row * out.row + column) / 4u32;
+                            there[(r * vectors + h) as usize] = out.wide[place as usize];
+                        }
+                    }
+                }
+            }
+            #[unroll(unroll)]
+            for r in 0..group {
+                let i = turn * group + r;
+                let row = spot.row + lane_of(i, spot.unit_row, comptime!(v.side_a()));
+                #[unroll(unroll)]
+                for h in 0..vectors {
                     let j = h * 4u32;
                     let column = spot.column + lane_of(j, spot.unit_column, comptime!(v.side_b()));
-                    if column < size.n {
-                        let place = ((spot.base + row * out.row + column) / 4u32) as usize;
-                        let mut there = Four::empty();
+                    if row < size.m && column < size.n {
+                        let mut c = Four::empty();
                         if reads {
-                            there = out.wide[place];
+                            c = there[(r * vectors + h) as usize];
                         }
-                        let mut r = Four::empty();
+                        let mut x = Four::empty();
                         #[unroll]
                         for l in 0..4u32 {
-                            r[l as usize] = value(
+                            x[l as usize] = value(
                                 ieee,
                                 sums[(i * tile_columns + j + l) as usize],
-                                there[l as usize],
+                                c[l as usize],
                                 size.alpha,
                                 size.beta,
                                 v,
                                 how,
                             );
                         }
-                        out.wide[place] = r;
+                        let place = (spot.base + row * out.row + column) / 4u32;
+                        out.wide[place as usize] = x;
                     }
                 }
-            } else {
+            }
+        } else {
+            let mut there = Array::<f32>::new(comptime!((group * tile_columns) as usize));
+            if reads {
+                #[unroll(unroll)]
+                for r in 0..group {
+                    let i = turn * group + r;
+                    let row = spot.row + lane_of(i, spot.unit_row, comptime!(v.side_a()));
+                    #[unroll(unroll)]
+                    for j in 0..tile_columns {
+                        let column =
+                            spot.column + lane_of(j, spot.unit_column, comptime!(v.side_b()));
+                        if row < size.m && column < size.n {
+                            let place = spot.base + row * out.row + column * out.column;
+                            there[(r * tile_columns + j) as usize] = out.words[place as usize];
+                        }
+                    }
+                }
+            }
+            #[unroll(unroll)]
+            for r in 0..group {
+                let i = turn * group + r;
+                let row = spot.row + lane_of(i, spot.unit_row, comptime!(v.side_a()));
                 #[unroll(unroll)]
                 for j in 0..tile_columns {
                     let column = spot.column + lane_of(j, spot.unit_column, comptime!(v.side_b()));
-                    if column < size.n {
-                        let place = (spot.base + row * out.row + column * out.column) as usize;
-                        let mut there = 0.0f32;
+                    if row < size.m && column < size.n {
+                        let mut c = 0.0f32;
                         if reads {
-                            there = out.words[place];
+                            c = there[(r * tile_columns + j) as usize];
                         }
-                        out.words[place] = value(
+                        let place = spot.base + row * out.row + column * out.column;
+                        out.words[place as usize] = value(
                             ieee,
                             sums[(i * tile_columns + j) as usize],
-                            there,
+                            c,
                             size.alpha,
                             size.beta,
                             v,
@@ -603,14 +690,17 @@ fn product(
         let row = (group * 8u32 + rest % height) * rows;
         let column = rest / height * columns;
 
+        // The number of units is a power of two. Bits that are known to be zero let compilers add
+        // constants within an address.
+        let unit = UNIT_POS_X % units;
         // A plane of 32 reads 4 rows and 8 columns of units where the tile has them.
-        let mut unit_row = UNIT_POS / comptime!(v.tile.units_across());
-        let mut unit_column = UNIT_POS % comptime!(v.tile.units_across());
+        let mut unit_row = unit / comptime!(v.tile.units_across());
+        let mut unit_column = unit % comptime!(v.tile.units_across());
         if comptime!(v.tile.units_down() % 4 == 0 && v.tile.units_across() % 8 == 0) {
             let blocks = comptime!(v.tile.units_across() / 8);
-            let block = UNIT_POS / 32u32;
-            unit_row = block / blocks * 4u32 + UNIT_POS % 32u32 / 8u32;
-            unit_column = block % blocks * 8u32 + UNIT_POS % 8u32;
+            let block = unit / 32u32;
+            unit_row = block / blocks * 4u32 + unit % 32u32 / 8u32;
+            unit_column = block % blocks * 8u32 + unit % 8u32;
         }
 
         let mut batch = CUBE_POS_Z + size.first;
@@ -648,93 +738,102 @@ fn product(
             1
         }));
 
+        let mut at_a = Array::<u32>::new(comptime!(side_a.loads(units) as usize));
+        let mut at_b = Array::<u32>::new(comptime!(side_b.loads(units) as usize));
+        places(
+            a, base_a, row, first, size.m, unit, &mut at_a, side_a, units,
+        );
+        places(
+            b, base_b, column, first, size.n, unit, &mut at_b, side_b, units,
+        );
+        let advance_a = a.k * depth / comptime!(if v.a.wide { 4 } else { 1 });
+        let advance_b = b.k * depth / comptime!(if v.b.wide { 4 } else { 1 });
+
         let steps = (end - first + (depth - 1u32)) / depth;
         let steps_a_panel = size.panel / depth;
+        let mut in_panel = 0u32;
+        let mut folded: u32 = 0u32;
         load(
             a,
-            base_a,
+            &at_a,
+            0u32,
             row,
             first,
             size.m,
             end,
             size.pad_a,
+            unit,
             &mut next_a,
             side_a,
             units,
         );
         load(
             b,
-            base_b,
+            &at_b,
+            0u32,
             column,
             first,
             size.n,
             end,
             size.pad_b,
+            unit,
             &mut next_b,
             side_b,
             units,
         );
-        stage(&next_a, &mut shared_a, 0u32, side_a, units);
-        stage(&next_b, &mut shared_b, 0u32, side_b, units);
+        stage(&next_a, &mut shared_a, 0u32, unit, side_a, units);
+        stage(&next_b, &mut shared_b, 0u32, unit, side_b, units);
         sync_cube();
 
-        let mut half = 0u32;
-        let mut in_panel = 0u32;
-        let mut folded: u32 = 0u32;
         for step in 0..steps {
-            let more = step + 1u32 < steps;
-            if more {
-                let k = first + (step + 1u32) * depth;
-                load(
-                    a,
-                    base_a,
-                    row,
-                    k,
-                    size.m,
-                    end,
-                    size.pad_a,
-                    &mut next_a,
-                    side_a,
-                    units,
-                );
-                load(
-                    b,
-                    base_b,
-                    column,
-                    k,
-                    size.n,
-                    end,
-                    size.pad_b,
-                    &mut next_b,
-                    side_b,
-                    units,
-                );
-            }
+            let half = step % 2u32;
+            // After the last stage comes one of padding: no branch lets a compiler put the loads
+            // off until they are needed.
+            let next = step + 1u32;
+            let k = first + next * depth;
+            let ahead_a = next * advance_a;
+            let ahead_b = next * advance_b;
+            load(
+                a,
+                &at_a,
+                ahead_a,
+                row,
+                k,
+                size.m,
+                end,
+                size.pad_a,
+                unit,
+                &mut next_a,
+                side_a,
+                units,
+            );
+            load(
+                b,
+                &at_b,
+                ahead_b,
+                column,
+                k,
+                size.n,
+                end,
+                size.pad_b,
+                unit,
+                &mut next_b,
+                side_b,
+                units,
+            );
             multiply(
                 ieee, &shared_a, &shared_b, half, &mut sums, &spot, v, unroll,
             );
-            half = 1u32 - half;
-            if more {
-                stage(
-                    &next_a,
-                    &mut shared_a,
-                    half * comptime!(side_a.vectors()),
-                    side_a,
-                    units,
-                );
-                stage(
-                    &next_b,
-                    &mut shared_b,
-                    half * comptime!(side_b.vectors()),
-                    side_b,
-                    units,
-                );
-            }
+            let other = 1u32 - half;
+            let vectors = comptime!(side_a.vectors());
+            stage(&next_a, &mut shared_a, other * vectors, unit, side_a, units);
+            let vectors = comptime!(side_b.vectors());
+            stage(&next_b, &mut shared_b, other * vectors, unit, side_b, units);
             sync_cube();
 
             if comptime!(v.fold != Fold::None) {
                 in_panel += 1u32;
-                if in_panel == steps_a_panel && more {
+                if in_panel == steps_a_panel && next < steps {
                     in_panel = 0u32;
                     // `N6`: the first panel's sums, then the others' added in order.
                     if comptime!(v.fold == Fold::Registers) {
@@ -823,6 +922,12 @@ fn output(d: &mut Definition, wide: bool) -> OutputExpand {
 fn product_kernel(profile: FloatProfile, v: Variant) -> Kernel {
     // Emulated arithmetic is long code: there it stands once, in loops.
     let unroll = profile.fma == Path::Native && profile.subnormal == Path::Native;
+    // One cube multiplies while another waits for its stage. Totals in registers leave no room.
+    let resident = match v.fold {
+        Fold::Registers => 0,
+        Fold::None | Fold::Output if v.tile == Tile::LARGE => 2,
+        Fold::None | Fold::Output => 0,
+    };
     Kernel::new(
         "gemm",
         profile,
@@ -847,6 +952,7 @@ fn product_kernel(profile: FloatProfile, v: Variant) -> Kernel {
             product::expand(d.scope(), ieee, a, b, out, size, v, unroll);
         },
     )
+    .resident(resident)
 }
 
 /// What `fold` does besides adding panels.
@@ -956,6 +1062,15 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// Whether the buffer holds `b` transposed and nothing else.
+    fn turns(&self, p: &Problem) -> bool {
+        let size = p.n * p.k;
+        self.k == 1
+            && (self.lane, self.offset) == (p.k, 0)
+            && (p.batch == 1 || self.batch == size)
+            && self.buffer.len() == p.batch * size
+    }
+
     fn read(&self, lanes: usize, p: &Problem) -> Read {
         let along = if self.k == 1 || (self.lane != 1 && self.k <= self.lane) {
             Along::K
@@ -1006,6 +1121,8 @@ impl Place {
     }
 }
 
+/// Rows of `a` from which on it pays to transpose `b`.
+const TURN: usize = 1024;
 /// Units that keep a large device busy.
 const BUSY: usize = 132 * 384;
 /// Elements that the sums of a split schedule may take.
@@ -1064,6 +1181,20 @@ fn run(
     let outputs = p.batch * p.m * p.n;
     let split =
         panels > 1 && 2 * p.batch <= CUBES && 2 * outputs <= SPLIT && plan.split.unwrap_or(!busy);
+    // Terms side by side in both operands take more registers than two cubes have.
+    let turned;
+    let b = match plan.turn.unwrap_or(tile == Tile::LARGE && p.m >= TURN) && b.turns(p) {
+        true => {
+            turned = transpose_batch(b.buffer, [p.batch, p.n, p.k])?;
+            Source {
+                buffer: &turned,
+                lane: 1,
+                k: p.n,
+                ..b
+            }
+        }
+        false => b,
+    };
     let (read_a, read_b) = (a.read(p.m, p), b.read(p.n, p));
     let profile = device.profile()?;
     let variant = Variant {
@@ -1227,6 +1358,15 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         .into_iter()
         .map(|tile| Variant { tile, ..base })
         .collect();
+    for (a, b) in [(Along::K, Along::K), (Along::Lane, Along::Lane)] {
+        variants.push(Variant {
+            a: read(a, true),
+            b: read(b, true),
+            fold: Fold::Output,
+            wide: b == Along::Lane,
+            ..base
+        });
+    }
     for fold in [Fold::Registers, Fold::Output] {
         variants.push(Variant { fold, ..base });
         variants.push(Variant {

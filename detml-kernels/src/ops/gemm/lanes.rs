@@ -4,15 +4,16 @@
 //! multiply-add and addition (`N1`).
 
 use super::cpu::{Kernel, Micro};
-use crate::device::Simd;
+use crate::device::Loop;
+#[cfg(target_arch = "x86_64")]
+use crate::device::simd::{avx2, avx512};
 use crate::ieee::Ieee;
 use std::marker::PhantomData;
 
 /// A vector of binary32 in registers, and the shape of the micro-kernel written in it.
 ///
-/// The vectors of an instruction set may only be used inside [`Simd::dispatch`] at its level.
-///
-/// [`Simd::dispatch`]: crate::Simd::dispatch
+/// The vectors of an instruction set may only be used where the CPU has it, and all but
+/// [`dispatch`](Self::dispatch) only inside of that.
 pub(super) trait Lanes: Copy {
     /// Lanes.
     const WIDTH: usize;
@@ -21,6 +22,8 @@ pub(super) trait Lanes: Copy {
     /// Vectors in a row of the largest micro-kernel.
     const VECTORS: usize;
 
+    /// Runs a loop compiled for the instruction set.
+    fn dispatch<B: Loop>(body: B) -> B::Output;
     /// `x` in every lane.
     fn splat(x: f32) -> Self;
     /// The first [`WIDTH`](Self::WIDTH) elements.
@@ -42,22 +45,22 @@ pub(super) trait Lanes: Copy {
     }
     /// Runs a micro-kernel of at most [`ROWS`](Self::ROWS) rows and
     /// [`VECTORS`](Self::VECTORS) vectors.
-    fn micro(simd: Simd, micro: Micro<'_>);
+    fn micro(micro: Micro<'_>);
 }
 
 /// Picks the micro-kernel of the given rows and vectors.
 macro_rules! micro {
     ($rows:tt x [$($vectors:literal)+]) => {
-        fn micro(simd: Simd, micro: Micro<'_>) {
+        fn micro(micro: Micro<'_>) {
             match micro.vectors {
-                $($vectors => micro!(@ simd, micro, $rows, $vectors),)+
+                $($vectors => micro!(@ micro, $rows, $vectors),)+
                 other => unreachable!("a micro-kernel of {other} vectors"),
             }
         }
     };
-    (@ $simd:ident, $micro:ident, [$($rows:literal)+], $vectors:literal) => {
+    (@ $micro:ident, [$($rows:literal)+], $vectors:literal) => {
         match $micro.rows {
-            $($rows => $simd.dispatch(Kernel::<Self, $rows, $vectors> {
+            $($rows => Self::dispatch(Kernel::<Self, $rows, $vectors> {
                 micro: $micro,
                 lanes: PhantomData,
             }),)+
@@ -71,6 +74,11 @@ impl Lanes for [f32; 4] {
     const WIDTH: usize = 4;
     const ROWS: usize = 4;
     const VECTORS: usize = 1;
+
+    #[inline(always)]
+    fn dispatch<B: Loop>(body: B) -> B::Output {
+        body.run(Ieee::PLAIN)
+    }
 
     #[inline(always)]
     fn splat(x: f32) -> Self {
@@ -102,13 +110,18 @@ impl Lanes for [f32; 4] {
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! lanes {
-    ($vector:ty, $width:literal, $rows:literal x $vectors:literal, $kernels:tt x $widths:tt,
+    ($vector:ty, $dispatch:expr, $width:literal, $rows:literal x $vectors:literal, $kernels:tt x $widths:tt,
      [$($transpose:ident)?],
      $splat:ident, $load:ident, $store:ident, $fma:expr, $add:ident) => {
         impl Lanes for $vector {
             const WIDTH: usize = $width;
             const ROWS: usize = $rows;
             const VECTORS: usize = $vectors;
+
+            #[inline(always)]
+            fn dispatch<B: Loop>(body: B) -> B::Output {
+                $dispatch(body)
+            }
 
             #[inline(always)]
             fn splat(x: f32) -> Self {
@@ -195,11 +208,17 @@ mod x86 {
     }
 
     lanes! {
-        __m256, 8, 6 x 2, [1 2 3 4 5 6] x [1 2], [transpose],
+        __m256, |body| {
+            // SAFETY: the trait's contract.
+            unsafe { avx2(body) }
+        }, 8, 6 x 2, [1 2 3 4 5 6] x [1 2], [transpose],
         _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, _mm256_add_ps
     }
     lanes! {
-        __m512, 16, 12 x 2, [1 2 3 4 5 6 7 8 9 10 11 12] x [1 2], [transpose],
+        __m512, |body| {
+            // SAFETY: the trait's contract.
+            unsafe { avx512(body) }
+        }, 16, 12 x 2, [1 2 3 4 5 6 7 8 9 10 11 12] x [1 2], [transpose],
         _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, _mm512_add_ps
     }
 }
@@ -210,7 +229,7 @@ mod arm {
     use std::arch::aarch64::*;
 
     lanes! {
-        float32x4_t, 4, 8 x 3, [1 2 3 4 5 6 7 8] x [1 2 3], [],
+        float32x4_t, |body: B| body.run(Ieee::FMA), 4, 8 x 3, [1 2 3 4 5 6 7 8] x [1 2 3], [],
         vdupq_n_f32, vld1q_f32, vst1q_f32, |a, b, c| vfmaq_f32(c, a, b), vaddq_f32
     }
 }

@@ -420,6 +420,7 @@ fn n8_gpu_schedules_do_not_show(device: &Device) {
                     fold,
                     split: Some(split),
                     swap: Some(seed % 5 == 0),
+                    turn: Some(seed % 3 != 0),
                     group,
                 },
                 ..Schedule::default()
