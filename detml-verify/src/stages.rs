@@ -109,7 +109,7 @@ fn boosting(r: &mut Recorder<'_>, f: &Fixture) -> Result<()> {
         let model = fit(r.device, f, &Fit::logistic(rounds))?;
         r.hash(&format!("boosting: {rounds} rounds"), model.bit_hash());
         if rounds == 6 {
-            r.hash("boosting: margins", margins(&model, f, &f.x)?);
+            r.hash("boosting: margins", margins(r.device, &model, f, &f.x)?);
         }
     }
     Ok(())

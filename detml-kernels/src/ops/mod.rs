@@ -32,7 +32,9 @@ use detml_core::{Error, Result};
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     [
         boosting::kernels(profile),
+        boosting::link_kernels(profile),
         elementwise::kernels(profile),
+        forest::kernels(profile),
         gather::kernels(profile),
         gemm::kernels(profile),
         histogram::kernels(profile),

@@ -33,7 +33,9 @@ pub use model::{GradientBoostingModel, Importance};
 /// aren't sampled.
 ///
 /// On a GPU, features are binned on the host and trees grow on the device. The fit waits for the
-/// device at its end, and after each round only to measure eval sets.
+/// device at its end, and after each round only to measure eval sets. Predictions run on the
+/// current backend; [`predict_margin_on`](GradientBoostingModel::predict_margin_on) and
+/// [`predict_proba_on`](GradientBoostingModel::predict_proba_on) take a device and report.
 ///
 /// ```
 /// use detml_core::prelude::*;

@@ -8,6 +8,7 @@ use detml_kernels::Device;
 use detml_kernels::ops::boosting as ops;
 use detml_kernels::ops::forest::{Forest, Node};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, CowArray};
+use std::time::Instant;
 
 const NAME: &str = "GradientBoosting";
 
@@ -179,12 +180,25 @@ impl GradientBoostingModel {
     /// The raw margins (rows x outputs) of `x` (rows x features): predictions of a regressor,
     /// log-odds of the second of two classes, or what softmax is taken of.
     ///
+    /// It runs on the current backend, like every prediction; the bits are the same on all.
+    ///
     /// # Errors
-    /// [`Error::FeatureMismatch`] for another number of columns.
+    /// [`Error::FeatureMismatch`] for another number of columns; those of the backend.
     pub fn predict_margin(&self, x: ArrayView2<'_, f32>) -> Result<Array2<f32>> {
+        Ok(self.predict_margin_on(&Device::current()?, x)?.0)
+    }
+
+    /// As [`predict_margin`](Self::predict_margin) on a given device, and what ran where.
+    ///
+    /// # Errors
+    /// As [`predict_margin`](Self::predict_margin).
+    pub fn predict_margin_on(
+        &self,
+        device: &Device,
+        x: ArrayView2<'_, f32>,
+    ) -> Result<(Array2<f32>, ExecutionReport)> {
         let forest = &self.parts.forest;
         rules().check_features(x, forest.features())?;
-        let device = Device::current()?;
         let rows = x.nrows();
         let x = CowArray::from(x);
         let x = if x.is_standard_layout() {
@@ -192,8 +206,32 @@ impl GradientBoostingModel {
         } else {
             CowArray::from(x.as_standard_layout().into_owned())
         };
-        let margins = forest.margins(&device, x.as_slice().unwrap_or_default(), rows)?;
-        shaped(rows, self.n_outputs(), margins)
+        let mut report = ExecutionReport::new();
+        let margins = timed(&mut report, "forest", device, || {
+            forest.margins(device, x.as_slice().unwrap_or_default(), rows)
+        })?;
+        Ok((shaped(rows, self.n_outputs(), margins)?, report))
+    }
+
+    /// As [`predict_proba`](PredictProba::predict_proba) on a given device, and what ran where.
+    ///
+    /// # Errors
+    /// As [`predict_proba`](PredictProba::predict_proba).
+    pub fn predict_proba_on(
+        &self,
+        device: &Device,
+        x: ArrayView2<'_, f32>,
+    ) -> Result<(Array2<f32>, ExecutionReport)> {
+        let (margins, mut report) = self.predict_margin_on(device, x)?;
+        let rows = margins.nrows();
+        let (margins, _) = margins.into_raw_vec_and_offset();
+        let probabilities = timed(&mut report, "probabilities", device, || {
+            ops::probabilities(device, self.ops_loss(), &margins)
+        })?;
+        Ok((
+            shaped(rows, self.parts.classes.len(), probabilities)?,
+            report,
+        ))
     }
 
     fn ops_loss(&self) -> ops::Loss {
@@ -203,6 +241,25 @@ impl GradientBoostingModel {
 
 fn rules() -> DesignRules {
     DesignRules::supervised().allow_nan().allow_infinite()
+}
+
+/// Runs `work` and notes it.
+fn timed<T>(
+    report: &mut ExecutionReport,
+    operation: &'static str,
+    device: &Device,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let started = Instant::now();
+    let done = work()?;
+    report.record(
+        operation,
+        device.backend(),
+        device.name().to_owned(),
+        None,
+        started.elapsed().as_secs_f64(),
+    );
+    Ok(done)
 }
 
 fn shaped(rows: usize, columns: usize, values: Vec<f32>) -> Result<Array2<f32>> {
@@ -238,11 +295,7 @@ impl PredictProba for GradientBoostingModel {
 
     /// As the trait says; [`Error::Unsupported`] for a regressor.
     fn predict_proba(&self, x: ArrayView2<'_, f32>) -> Result<Array2<f32>> {
-        let margins = self.predict_margin(x)?;
-        let rows = margins.nrows();
-        let (margins, _) = margins.into_raw_vec_and_offset();
-        let probabilities = ops::probabilities(&Device::current()?, self.ops_loss(), &margins)?;
-        shaped(rows, self.parts.classes.len(), probabilities)
+        Ok(self.predict_proba_on(&Device::current()?, x)?.0)
     }
 }
 
@@ -428,4 +481,63 @@ fn history(file: &ModelFile) -> Result<Vec<EvalHistory>> {
             values: values.to_vec(),
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GradientBoosting;
+    use detml_core::{Backend, BitHashed, Fit, with_backend};
+
+    /// Margins, probabilities, labels and the report, by scope and by device.
+    #[test]
+    fn predictions_run_where_they_are_asked_to_with_the_same_bits() {
+        let x = Array2::from_shape_fn((300, 4), |(i, j)| {
+            let value = (i * (j + 5) % 29) as f32;
+            if (i + j) % 11 == 0 { f32::NAN } else { value }
+        });
+        let y = Array1::from_shape_fn(300, |i| (i % 3) as f32);
+        let regressor = GradientBoosting::regressor().n_trees(7).fit((&x, &y));
+        let softmax = GradientBoosting::classifier().n_trees(4).fit((&x, &y));
+        let two = y.mapv(|y| y.min(1.0));
+        let logistic = GradientBoosting::classifier().n_trees(4).fit((&x, &two));
+        let models = [regressor, softmax, logistic].map(|model| model.unwrap());
+        let all = |model: &GradientBoostingModel| {
+            let mut hashes = vec![model.predict_margin(x.view()).unwrap().bit_hash()];
+            hashes.push(model.predict(x.view()).unwrap().bit_hash());
+            match model.predict_proba(x.view()) {
+                Err(Error::Unsupported { .. }) => assert_eq!(model.loss(), Loss::Squared),
+                p => hashes.push(p.unwrap().bit_hash()),
+            }
+            hashes
+        };
+        let expected = models.each_ref().map(all);
+        for (backend, built) in [
+            (Backend::Cpu, true),
+            (Backend::Cuda(0), cfg!(feature = "cuda")),
+            (Backend::Hip(0), cfg!(feature = "hip")),
+            (Backend::Wgpu(0), cfg!(feature = "wgpu")),
+        ] {
+            if !built {
+                continue;
+            }
+            let device = match Device::for_backend(backend) {
+                Err(Error::DeviceUnavailable { device, reason })
+                    if std::env::var_os("DETML_REQUIRE_DEVICES").is_none() =>
+                {
+                    println!("OWED {device}: {reason}");
+                    continue;
+                }
+                device => device.unwrap(),
+            };
+            for (model, expected) in models.iter().zip(&expected) {
+                assert_eq!(&with_backend(backend, || all(model)), expected, "{device}");
+            }
+            let (p, report) = models[1].predict_proba_on(&device, x.view()).unwrap();
+            assert_eq!(p.bit_hash(), expected[1][2]);
+            assert!(report.ran_only_on(backend), "{report}");
+            let operations: Vec<&str> = report.entries().iter().map(|e| &*e.operation).collect();
+            assert_eq!(operations, ["forest", "probabilities"]);
+        }
+    }
 }

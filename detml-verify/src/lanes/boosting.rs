@@ -114,25 +114,40 @@ pub(crate) fn fit(device: &Device, f: &Fixture, what: &Fit) -> Result<GradientBo
     fit_rows(device, f, what, &rows)
 }
 
-/// The hash of the margins of some features, row by row.
-pub(crate) fn margins(model: &GradientBoostingModel, f: &Fixture, x: &[f32]) -> Result<BitHash> {
-    Ok(predict(model, f, x)?.bit_hash())
+/// The hash of the margins of some features, row by row, that a device computes.
+pub(crate) fn margins(
+    device: &Device,
+    model: &GradientBoostingModel,
+    f: &Fixture,
+    x: &[f32],
+) -> Result<BitHash> {
+    Ok(predict(device, model, f, x)?.bit_hash())
 }
 
-fn predict(model: &GradientBoostingModel, f: &Fixture, x: &[f32]) -> Result<Array2<f32>> {
+fn predict(
+    device: &Device,
+    model: &GradientBoostingModel,
+    f: &Fixture,
+    x: &[f32],
+) -> Result<Array2<f32>> {
     let shape = (x.len() / f.columns, f.columns);
     let view =
         ArrayView2::from_shape(shape, x).map_err(|e| detml_core::Error::internal(e.to_string()))?;
-    model.predict_margin(view)
+    Ok(model.predict_margin_on(device, view)?.0)
 }
 
 /// The same features in parts of 1, 2, 3, ... rows, put together again.
-fn ragged(model: &GradientBoostingModel, f: &Fixture, x: &[f32]) -> Result<Array2<f32>> {
+fn ragged(
+    device: &Device,
+    model: &GradientBoostingModel,
+    f: &Fixture,
+    x: &[f32],
+) -> Result<Array2<f32>> {
     let mut parts = Vec::new();
     let (mut rest, mut rows) = (x, 1);
     while !rest.is_empty() {
         let (head, tail) = rest.split_at((rows * f.columns).min(rest.len()));
-        parts.push(predict(model, f, head)?);
+        parts.push(predict(device, model, f, head)?);
         (rest, rows) = (tail, rows + 1);
     }
     let views: Vec<_> = parts.iter().map(|p| p.view()).collect();
@@ -151,15 +166,15 @@ fn unseen(f: &Fixture) -> Vec<f32> {
 fn parts(device: &Device, f: &Fixture, what: &Fit) -> Result<Parts> {
     let model = fit(device, f, what)?;
     let unseen = unseen(f);
-    let inferred = margins(&model, f, &unseen)?;
+    let inferred = margins(device, &model, f, &unseen)?;
     let bytes = model.to_model_file().to_bytes();
     let again = GradientBoostingModel::from_model_file(&ModelFile::from_bytes(&bytes)?)?;
     let mut parts = vec![
         ("model", model.bit_hash()),
-        ("train", margins(&model, f, &f.x)?),
+        ("train", margins(device, &model, f, &f.x)?),
         ("infer", inferred),
-        ("reload", margins(&again, f, &unseen)?),
-        ("batch", ragged(&model, f, &unseen)?.bit_hash()),
+        ("reload", margins(device, &again, f, &unseen)?),
+        ("batch", ragged(device, &model, f, &unseen)?.bit_hash()),
     ];
     if !what.sampled {
         let mut rows: Vec<usize> = (0..f.rows).collect();

@@ -50,6 +50,7 @@ use crate::device::Device;
 use detml_core::{Error, Result, Seed};
 
 pub(crate) use gpu::kernels;
+pub(crate) use link::link_kernels;
 pub use link::probabilities;
 
 /// The code of a missing value; other codes count bins from 0.

@@ -6,12 +6,14 @@
 //! goes where the node sends missing values. So a row's bits depend on no other row (`N7`).
 
 mod cpu;
+mod gpu;
 #[cfg(test)]
 mod plain;
 #[cfg(test)]
 mod tests;
 
-use crate::device::{Device, zeros};
+use crate::device::{Device, Kernel, zeros};
+use crate::ieee::FloatProfile;
 use detml_core::{Error, Result};
 
 /// A node of a tree.
@@ -122,7 +124,8 @@ impl Forest {
         &self.nodes
     }
 
-    /// The margins (rows x outputs) of features (rows x features), both row by row.
+    /// The margins (rows x outputs) of features (rows x features), both row by row. A GPU gets the
+    /// trees with each call.
     ///
     /// # Errors
     /// `Shape` if `x` doesn't fill its rows; `OutOfMemory`; those of the device.
@@ -131,16 +134,24 @@ impl Forest {
             let expected = format_args!("{rows} x {}", self.features);
             return Err(Error::shape("features", expected, x.len()));
         }
-        let simd = device.simd().map_or_else(crate::Simd::current, Ok)?;
         let outputs = self.base.len();
         // Without features there may be any number of rows.
         let mut margins = zeros::<f32>(rows.saturating_mul(outputs))?;
+        let Some(simd) = device.simd() else {
+            gpu::run(device, self, x, &mut margins)?;
+            return Ok(margins);
+        };
         for row in margins.chunks_exact_mut(outputs) {
             row.copy_from_slice(&self.base);
         }
         self.packed.add(simd, self, x, &mut margins);
         Ok(margins)
     }
+}
+
+/// A representative of each variant of every kernel.
+pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
+    gpu::kernels(profile)
 }
 
 fn check_tree(features: usize, first: usize, nodes: &[Node]) -> Result<()> {

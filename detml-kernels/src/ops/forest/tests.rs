@@ -64,6 +64,7 @@ fn equal_the_plain_sum(device: &Device) {
         (0, 6, 2, 5),
         (4, 30, 1, 0),
         (2, 5, 5, 1),
+        (7, 46, 2, 3000),
     ] {
         let forest = forest(7, features, trees, outputs);
         let mut x = any_bits(9, rows * features as usize);

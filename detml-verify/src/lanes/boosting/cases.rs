@@ -3,7 +3,7 @@
 use super::{Fit, features, margins};
 use crate::fixtures::{Fixture, word};
 use crate::lanes::{Lane, Parts};
-use detml_core::{BitHash, BitHashed, BitHasher, Error, IntoDesign, Predict, PredictProba, Result};
+use detml_core::{BitHash, BitHashed, BitHasher, Error, IntoDesign, Predict, Result};
 use detml_kernels::Device;
 use detml_trees::{GradientBoosting, GradientBoostingModel};
 use ndarray::{Array1, Array2, Axis, concatenate};
@@ -46,8 +46,8 @@ fn hash(values: &Array2<f32>) -> BitHash {
 }
 
 /// The margins of the features with columns that hold each other's values.
-fn infer(model: &GradientBoostingModel, f: &Fixture) -> Result<BitHash> {
-    margins(model, f, &super::unseen(f))
+fn infer(device: &Device, model: &GradientBoostingModel, f: &Fixture) -> Result<BitHash> {
+    margins(device, model, f, &super::unseen(f))
 }
 
 /// One thread, two and seven.
@@ -77,10 +77,10 @@ fn columns(device: &Device, f: &Fixture) -> Result<Parts> {
     let boosting = GradientBoosting::regressor().n_trees(4).max_depth(2);
     let mut data = Data::new(f, f.real.clone())?;
     let straight = data.fit(device, &boosting)?;
-    let expected = straight.predict_margin(data.x.view())?;
+    let expected = straight.predict_margin_on(device, data.x.view())?.0;
     data.x.invert_axis(Axis(1));
     let reversed = data.fit(device, &boosting)?;
-    let moved = reversed.predict_margin(data.x.view())?;
+    let moved = reversed.predict_margin_on(device, data.x.view())?.0;
     Ok(vec![
         ("model", straight.bit_hash()),
         ("moved-model", reversed.bit_hash()),
@@ -93,13 +93,19 @@ fn columns(device: &Device, f: &Fixture) -> Result<Parts> {
 fn tied_columns(device: &Device, f: &Fixture) -> Result<Parts> {
     let boosting = GradientBoosting::classifier().n_trees(3).max_depth(4);
     let mut data = Data::new(f, f.ternary.clone())?;
-    let expected = data.fit(device, &boosting)?.predict_margin(data.x.view())?;
+    let expected = data
+        .fit(device, &boosting)?
+        .predict_margin_on(device, data.x.view())?
+        .0;
     data.x = concatenate![Axis(1), data.x, data.x];
     let twice = data.fit(device, &boosting)?;
     Ok(vec![
         ("model", twice.bit_hash()),
         ("train", hash(&expected)),
-        ("twice", hash(&twice.predict_margin(data.x.view())?)),
+        (
+            "twice",
+            hash(&twice.predict_margin_on(device, data.x.view())?.0),
+        ),
     ])
 }
 
@@ -118,8 +124,11 @@ fn missing(device: &Device, f: &Fixture) -> Result<Parts> {
     let model = data.fit(device, &boosting)?;
     Ok(vec![
         ("model", model.bit_hash()),
-        ("train", hash(&model.predict_margin(data.x.view())?)),
-        ("infer", infer(&model, f)?),
+        (
+            "train",
+            hash(&model.predict_margin_on(device, data.x.view())?.0),
+        ),
+        ("infer", infer(device, &model, f)?),
     ])
 }
 
@@ -140,7 +149,7 @@ fn weights(device: &Device, f: &Fixture) -> Result<Parts> {
     Ok(vec![
         ("model", model.bit_hash()),
         ("absent", absent.bit_hash()),
-        ("infer", infer(&model, f)?),
+        ("infer", infer(device, &model, f)?),
     ])
 }
 
@@ -155,8 +164,11 @@ fn multiclass(device: &Device, f: &Fixture) -> Result<Parts> {
     let model = data.fit(device, &boosting)?;
     Ok(vec![
         ("model", model.bit_hash()),
-        ("infer", infer(&model, f)?),
-        ("probabilities", hash(&model.predict_proba(data.x.view())?)),
+        ("infer", infer(device, &model, f)?),
+        (
+            "probabilities",
+            hash(&model.predict_proba_on(device, data.x.view())?.0),
+        ),
         ("labels", model.predict(data.x.view())?.bit_hash()),
     ])
 }
@@ -180,8 +192,8 @@ fn early_stopping(device: &Device, f: &Fixture) -> Result<Parts> {
     Ok(vec![
         ("model", model.bit_hash()),
         ("history", history.finish()),
-        ("infer", infer(&model, f)?),
-        ("shorter", infer(&shorter, f)?),
+        ("infer", infer(device, &model, f)?),
+        ("shorter", infer(device, &shorter, f)?),
     ])
 }
 
