@@ -284,6 +284,17 @@ fn deep_trees_in_batches(device: &Device) {
     }
 }
 
+/// A level's histograms would take 318 MB: more than one buffer of Mesa's CPU driver, for one.
+fn histograms_need_not_fit(device: &Device) {
+    let train = table(68, 300, &[5; 260], 0, Loss::Squared);
+    let growth = Growth {
+        max_depth: 12,
+        ..growth()
+    };
+    let mut booster = Booster::new(device, train, vec![], Loss::Squared, &[0.0], growth).unwrap();
+    assert!(booster.take_trees().unwrap().is_empty());
+}
+
 /// Chunks, groups of features and the room for trees don't show.
 fn schedules(device: &Device) {
     let counts = [30, 9, 60, 200, 17, 0, 3, 90, 8];
@@ -470,6 +481,7 @@ backend_suite! {
     many_rows,
     extreme_scales,
     deep_trees_in_batches,
+    histograms_need_not_fit,
     schedules,
     many_features,
     trees_come_in_parts,

@@ -225,13 +225,14 @@ impl Gpu {
         let pairs = most.div_ceil(2);
         let tree_words = most_nodes(depth, n).saturating_mul(TREE as usize);
         let room = (schedule.tree_words / tree_words).max(1);
-        let level = || {
+        let (kept, [even, odd]) = histograms(device, kept, node_words)?;
+        let level = |histograms: Buffer<u32>| {
             Ok(Level {
                 pairs: device.empty(PAIR as usize * (pairs + 1))?,
                 sizes: device.empty(2 * pairs)?,
                 nodes: device.empty(NODE as usize * most.next_multiple_of(2))?,
                 rows: device.empty(n)?,
-                histograms: device.empty(kept.saturating_mul(node_words))?,
+                histograms,
             })
         };
         let every: Vec<u32> = (0..4 * words).map(|f| u32::from(f < features)).collect();
@@ -290,7 +291,7 @@ impl Gpu {
             fixed: device.empty(2 * n)?,
             root: device.upload(&[0; ROOT as usize])?,
             state: device.empty(STATE as usize * (depth as usize + 1))?,
-            levels: [level()?, level()?],
+            levels: [level(even)?, level(odd)?],
             best: device.empty(kept.saturating_mul(features * BEST as usize))?,
             decisions: device.empty(DECISION as usize * most)?,
             every: device.upload(&every)?,
@@ -778,6 +779,25 @@ impl Gpu {
     pub(super) fn eval_margins(&self, set: usize) -> Result<Vec<f32>> {
         self.tell_failure()?;
         self.device.read(&self.evals[set].margins)
+    }
+}
+
+/// Room for the histograms of two levels of `kept` nodes, or of fewer if the device has not that
+/// much memory in one piece. Returns how many.
+fn histograms(
+    device: &Device,
+    kept: usize,
+    node_words: usize,
+) -> Result<(usize, [Buffer<u32>; 2])> {
+    let words = kept.saturating_mul(node_words);
+    let both = device
+        .empty(words)
+        .and_then(|a| Ok([a, device.empty(words)?]));
+    match both {
+        Err(Error::OutOfMemory { .. }) if kept > 2 => {
+            histograms(device, ((kept / 2) & !1).max(2), node_words)
+        }
+        both => Ok((kept, both?)),
     }
 }
 
