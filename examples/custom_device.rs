@@ -1,6 +1,6 @@
 //! Runs one fit on the CPU and again on a device of your choice, and compares the bits:
-//! `custom_device cpu`, `custom_device wgpu:0`, ... A device on which the learner can't train is
-//! an error that says so; boosting trains on the CPU only, yet.
+//! `custom_device cpu`, `custom_device wgpu:0`, ... A device that is missing or fails the
+//! conformance probe is an error that says so.
 
 use detml::prelude::*;
 use detml::{Device, Result};
