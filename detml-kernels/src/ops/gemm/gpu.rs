@@ -1358,17 +1358,18 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         .into_iter()
         .map(|tile| Variant { tile, ..base })
         .collect();
-    for (a, b) in [(Along::K, Along::K), (Along::Lane, Along::Lane)] {
+    // What large products of several panels take.
+    variants[0].fold = Fold::Output;
+    for along in [Along::K, Along::Lane] {
         variants.push(Variant {
-            a: read(a, true),
-            b: read(b, true),
+            a: read(along, true),
+            b: read(along, true),
             fold: Fold::Output,
-            wide: b == Along::Lane,
+            wide: along == Along::Lane,
             ..base
         });
     }
     for fold in [Fold::Registers, Fold::Output] {
-        variants.push(Variant { fold, ..base });
         variants.push(Variant {
             fold,
             wide: false,
