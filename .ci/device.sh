@@ -13,6 +13,9 @@ for file in target/device/*.gz; do
     gunzip -c "$file" >"$bin/$name" && chmod +x "$bin/$name"
 done
 
+checkout=$(cat target/device/checkout)
+[ -e "$checkout" ] || { mkdir -p "$(dirname "$checkout")" && ln -s "$PWD" "$checkout"; }
+
 export CUDA_PATH=${CUDA_PATH:-/usr/local/cuda}
 export LD_LIBRARY_PATH=$CUDA_PATH/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 if [ -d target/device/debs ]; then
@@ -52,6 +55,12 @@ for backend in ${DETML_DEVICE_BACKENDS:-cuda wgpu}; do
     step "$backend-self-test" "$bin/detml" self-test --backend "$backend"
     step "$backend-quickstart" env DETML_BACKEND="$backend" "$bin/quickstart"
 done
+if [[ ${DETML_DEVICE_BACKENDS:-cuda} == *cuda* ]]; then
+    for bench in gemm_bench sort_bench; do
+        step $bench env DETML_BACKEND=cuda "$bin/$bench"
+        cat "$out/$bench.log"
+    done
+fi
 step cpu-witness "$bin/detml" witness --backend cpu --all --out "$out/cpu.jsonl"
 step cpu-verify "$bin/detml" verify --witness "$out/cpu.jsonl"
 step cpu-quickstart env DETML_BACKEND=cpu "$bin/quickstart"
