@@ -1,5 +1,5 @@
 //! What kernels are made of, without a device: the rules their representation must obey
-//! ([`lint`]) and, with the feature `codegen`, their text for every target ([`text`](mod@text)).
+//! ([`lint`]) and, with the feature `codegen`, their text for every target (`text`).
 
 pub mod lint;
 mod sabotage;

@@ -14,7 +14,7 @@ use detml_core::{Error, Result};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 /// An open device.
 pub(crate) struct Gpu {
@@ -24,6 +24,8 @@ pub(crate) struct Gpu {
     properties: Arc<DeviceProperties>,
     /// The kernels that have been compiled.
     compiled: Mutex<BTreeSet<(&'static str, Arc<str>)>>,
+    /// Held alone by a first launch, so that no other thread gets its error or loses work by it.
+    turn: RwLock<()>,
 }
 
 /// Bytes of an allocation from which on it is worth waiting for CubeCL's thread to learn whether
@@ -169,6 +171,7 @@ impl Gpu {
             client,
             properties,
             compiled: Mutex::default(),
+            turn: RwLock::default(),
         }
     }
 
@@ -232,7 +235,9 @@ impl Gpu {
         .map_err(|error| self.server_error(None, &error))
     }
 
+    /// `work` beside that of other threads, but for first launches.
     fn guard<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        let _shared = self.turn.read().unwrap_or_else(|e| e.into_inner());
         guard(&self.label, work)
     }
 
@@ -327,7 +332,7 @@ impl Gpu {
         }
         arguments.info = info.finish(AddressType::U32);
         let count = CubeCount::Static(cubes.0, cubes.1, cubes.2);
-        self.guard(|| {
+        let launch = || {
             with_client!(&self.client, client => {
                 let task = Box::new(Task {
                     kernel: kernel.clone(),
@@ -344,25 +349,22 @@ impl Gpu {
                     unsafe { client.launch_unchecked(task, count, arguments) }
                 }
             })
-        })?;
-        self.check_compiled(kernel)
-    }
-
-    /// After a kernel's first launch, what its compilation met. CubeCL's thread compiles it then;
-    /// a later error wouldn't say whose it is.
-    fn check_compiled(&self, kernel: &Kernel) -> Result<()> {
+        };
         let compiled = || self.compiled.lock().unwrap_or_else(|e| e.into_inner());
         let key = kernel.key();
-        if !compiled().insert(key.clone()) {
-            return Ok(());
+        if compiled().contains(&key) {
+            return self.guard(launch);
         }
-        self.guard(|| with_client!(&self.client, client => client.flush()))
-            .and_then(|flushed| {
-                flushed.map_err(|error| self.server_error(Some(kernel.name()), &error))
-            })
-            .inspect_err(|_| {
-                compiled().remove(&key);
-            })
+        // CubeCL's thread compiles it now, and hands what that meets to whoever waits first.
+        let _alone = self.turn.write().unwrap_or_else(|e| e.into_inner());
+        guard(&self.label, launch)?;
+        guard(
+            &self.label,
+            || with_client!(&self.client, client => client.flush()),
+        )?
+        .map_err(|error| self.server_error(Some(kernel.name()), &error))?;
+        compiled().insert(key);
+        Ok(())
     }
 
     /// Our error for one of CubeCL's that was met while `kernel` was launched first.

@@ -94,6 +94,21 @@ fn a_kernel_that_does_not_compile_is_named(device: &Device) {
         device.launch(&good, (1, 1, 1), args![&mut out]).unwrap();
         assert_eq!(device.read(&out).unwrap(), [1.0; 4]);
     }
+    // Nor does another thread get the error, or lose work by it.
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (good, bad) = (&good, &bad);
+            scope.spawn(move || {
+                let mut out = device.upload(&[1.0f32, 2.0, 3.0]).unwrap();
+                for _ in 0..16 {
+                    let kernel = if thread % 2 == 0 { good } else { bad };
+                    let outcome = device.launch(kernel, (1, 1, 1), args![&mut out]);
+                    assert_eq!(outcome.is_ok(), thread % 2 == 0, "{outcome:?}");
+                    assert_eq!(device.read(&out).unwrap(), [1.0, 2.0, 3.0]);
+                }
+            });
+        }
+    });
 }
 
 /// Accesses outside their arrays: `which` says by whom.
