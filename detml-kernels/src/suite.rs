@@ -2,6 +2,8 @@
 
 use crate::device::{Device, Simd};
 use detml_core::{Backend, Error};
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, TestRunner};
 
 /// A device that a suite runs on, or why it can't.
 ///
@@ -68,6 +70,21 @@ macro_rules! cpu_suite {
     };
 }
 pub(crate) use cpu_suite;
+
+/// Draws values and checks each; fewer where a device takes its time. The draws are new in each
+/// run, and the values that fail are made small and printed.
+pub(crate) fn for_all<S: Strategy>(device: &Device, values: S, check: impl Fn(S::Value)) {
+    let config = Config {
+        failure_persistence: None,
+        ..Config::with_cases(if device.is_cpu() { 64 } else { 8 })
+    };
+    TestRunner::new(config)
+        .run(&values, |value| {
+            check(value);
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("{device}: {error}"));
+}
 
 /// Asserts equal bits, naming the first element that differs.
 #[track_caller]

@@ -1,7 +1,6 @@
 use super::*;
-use crate::suite::{backend_suite, hash, moderate};
+use crate::suite::{backend_suite, for_all, hash, moderate};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 
 fn growth() -> Growth {
     Growth {
@@ -494,10 +493,6 @@ backend_suite! {
 
 /// Any table, loss and growth.
 fn any_table(device: &Device) {
-    let mut runner = TestRunner::new(Config {
-        failure_persistence: None,
-        ..Config::with_cases(if device.is_cpu() { 48 } else { 8 })
-    });
     let share = || prop_oneof![Just(1.0f32), 0.3f32..1.0];
     let penalty = || prop_oneof![Just(0.0f32), 0.0f32..3.0];
     let growths = (
@@ -513,44 +508,41 @@ fn any_table(device: &Device) {
         0usize..5,
         any::<bool>(),
     );
-    runner
-        .run(&(tables, growths), |(of_table, of_growth)| {
-            let (seed, rows, counts, missing, classes, weighted) = of_table;
-            let ((max_depth, learning_rate, draws), penalties, shares) = of_growth;
-            let loss = match classes {
-                0 => Loss::Squared,
-                1 => Loss::Logistic,
-                classes => Loss::Softmax { classes },
-            };
-            let mut train = table(seed.into(), rows, &counts, missing, loss);
-            if weighted {
-                train.weights = Some((0..rows).map(|i| (1 + i % 7) as f32 * 0.3).collect());
-            }
-            let evals = vec![table(u32::from(seed) + 9, 5, &counts, missing, loss)];
-            let [lambda, alpha, gamma, min_child_weight] = penalties;
-            let [
-                subsample,
-                colsample_bytree,
-                colsample_bylevel,
-                colsample_bynode,
-            ] = shares;
-            let growth = Growth {
-                max_depth,
-                learning_rate,
-                lambda,
-                alpha,
-                gamma,
-                min_child_weight,
-                subsample,
-                colsample_bytree,
-                colsample_bylevel,
-                colsample_bynode,
-                seed: Seed(draws),
-            };
-            compare(device, "any table", train, evals, loss, growth);
-            Ok(())
-        })
-        .unwrap();
+    for_all(device, (tables, growths), |(of_table, of_growth)| {
+        let (seed, rows, counts, missing, classes, weighted) = of_table;
+        let ((max_depth, learning_rate, draws), penalties, shares) = of_growth;
+        let loss = match classes {
+            0 => Loss::Squared,
+            1 => Loss::Logistic,
+            classes => Loss::Softmax { classes },
+        };
+        let mut train = table(seed.into(), rows, &counts, missing, loss);
+        if weighted {
+            train.weights = Some((0..rows).map(|i| (1 + i % 7) as f32 * 0.3).collect());
+        }
+        let evals = vec![table(u32::from(seed) + 9, 5, &counts, missing, loss)];
+        let [lambda, alpha, gamma, min_child_weight] = penalties;
+        let [
+            subsample,
+            colsample_bytree,
+            colsample_bylevel,
+            colsample_bynode,
+        ] = shares;
+        let growth = Growth {
+            max_depth,
+            learning_rate,
+            lambda,
+            alpha,
+            gamma,
+            min_child_weight,
+            subsample,
+            colsample_bytree,
+            colsample_bylevel,
+            colsample_bynode,
+            seed: Seed(draws),
+        };
+        compare(device, "any table", train, evals, loss, growth);
+    });
 }
 
 #[test]

@@ -2,7 +2,6 @@ use super::*;
 use crate::Simd;
 use crate::suite::*;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 
 /// A product as the tests make them: operands with their data, and what `c` holds before.
 #[derive(Clone, Debug)]
@@ -183,29 +182,19 @@ fn any_bit_pattern(device: &Device) {
 
 /// Any shapes, layouts and bits, `alpha` and `beta` included.
 fn any_product(device: &Device) {
-    let cases = if device.is_cpu() { 64 } else { 6 };
-    let mut runner = TestRunner::new(Config {
-        failure_persistence: None,
-        ..Config::with_cases(cases)
-    });
     let sizes = (0usize..4, 0usize..24, 0usize..40, 0usize..24);
     let scalars = prop_oneof![any::<u32>(), Just(0), Just(1f32.to_bits())];
-    runner
-        .run(
-            &(any::<u32>(), sizes, [scalars.clone(), scalars]),
-            |(seed, (batch, m, k, n), scalars)| {
-                let [alpha, beta] = scalars.map(f32::from_bits);
-                let fill = if seed & 1 == 0 { any_bits } else { spiced };
-                let case = Case {
-                    alpha,
-                    beta,
-                    ..Case::new(seed % 1_000_000, batch, m, k, n, fill)
-                };
-                case.check(device);
-                Ok(())
-            },
-        )
-        .unwrap();
+    let cases = (any::<u32>(), sizes, [scalars.clone(), scalars]);
+    for_all(device, cases, |(seed, (batch, m, k, n), scalars)| {
+        let [alpha, beta] = scalars.map(f32::from_bits);
+        let fill = if seed & 1 == 0 { any_bits } else { spiced };
+        let case = Case {
+            alpha,
+            beta,
+            ..Case::new(seed % 1_000_000, batch, m, k, n, fill)
+        };
+        case.check(device);
+    });
 }
 
 /// Sums over several panels, the last one short.

@@ -91,7 +91,7 @@ fn refusals(device: &Device) {
     assert!(counts(&bins, (1 << 31) + 1).is_err());
 }
 
-backend_suite! { counts_and_sums, carries, least_and_greatest, refusals }
+backend_suite! { counts_and_sums, carries, least_and_greatest, refusals, any_words }
 
 /// 32-bit sums would lose what the suite's weights carry.
 #[test]
@@ -121,15 +121,12 @@ fn any_number_of_threads() {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn any_words(pairs in prop::collection::vec((0u32..40, any::<u32>()), 0..500), n_bins in 0usize..50) {
+fn any_words(device: &Device) {
+    let pairs = prop::collection::vec((0u32..40, any::<u32>()), 0..500);
+    for_all(device, (pairs, 0usize..50), |(pairs, n_bins)| {
         let (bins, words): (Vec<u32>, Vec<u32>) = pairs.into_iter().unzip();
-        let device = Device::cpu();
-        equals_plain(&device, &bins, &words, n_bins);
+        equals_plain(device, &bins, &words, n_bins);
         let values: Vec<f32> = words.iter().map(|w| f32::from_bits(*w)).collect();
-        extremes_equal_plain(&device, &bins, &values, n_bins);
-    }
+        extremes_equal_plain(device, &bins, &values, n_bins);
+    });
 }

@@ -71,7 +71,7 @@ fn flags(device: &Device) {
     }
 }
 
-backend_suite! { prefix_sums, signed, deep, flags }
+backend_suite! { prefix_sums, signed, deep, flags, chunks_do_not_show }
 
 /// A base one tile late is seen.
 #[test]
@@ -93,16 +93,17 @@ fn too_long_a_row_is_refused() {
     );
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn chunks_do_not_show(x in prop::collection::vec(any::<u32>(), 0..2000), cut in 0usize..2000) {
+fn chunks_do_not_show(device: &Device) {
+    let words = prop::collection::vec(any::<u32>(), 0..2000);
+    for_all(device, (words, 0usize..2000), |(x, cut)| {
         let cut = cut.min(x.len());
         let (a, first) = plain::exclusive(&x[..cut]);
         let (b, _) = plain::exclusive(&x[cut..]);
-        let joined: Vec<u32> = a.into_iter().chain(b.iter().map(|v| v.wrapping_add(first))).collect();
-        let device = Device::cpu();
-        prop_assert_eq!(device.read(&exclusive(&device.upload(&x).unwrap()).unwrap()).unwrap(), joined);
-    }
+        let joined: Vec<u32> = a
+            .into_iter()
+            .chain(b.iter().map(|v| v.wrapping_add(first)))
+            .collect();
+        let sums = exclusive(&device.upload(&x).unwrap()).unwrap();
+        assert_eq!(device.read(&sums).unwrap(), joined);
+    });
 }

@@ -157,7 +157,7 @@ fn refusals(device: &Device) {
     assert!(argsort_rows(&keys, usize::MAX, 3, Order::Ascending).is_err());
 }
 
-backend_suite! { any_keys, ties_and_arrangements, rows, refusals }
+backend_suite! { any_keys, ties_and_arrangements, rows, refusals, any_bits_any_length }
 
 /// N5, N10: ties keep their order, zeros tie, NaN is last in both directions.
 #[test]
@@ -239,12 +239,10 @@ fn any_number_of_threads() {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn any_bits_any_length(bits in prop::collection::vec(any::<u32>(), 0..3000), mask in any::<u32>()) {
+fn any_bits_any_length(device: &Device) {
+    let keys = prop::collection::vec(any::<u32>(), 0..3000);
+    for_all(device, (keys, any::<u32>()), |(bits, mask)| {
         let keys: Vec<f32> = bits.iter().map(|b| f32::from_bits(b & mask)).collect();
-        sorts_equal_plain(&Device::cpu(), "proptest", &keys);
-    }
+        sorts_equal_plain(device, "any keys", &keys);
+    });
 }

@@ -114,7 +114,8 @@ fn c6_more_than_there_are(device: &Device) {
 }
 
 backend_suite! {
-    rows, deep, n5_ties_zeros_nan_subnormals, c3_equal_distances, c6_more_than_there_are
+    rows, deep, n5_ties_zeros_nan_subnormals, c3_equal_distances, c6_more_than_there_are,
+    any_bits_any_shape
 }
 
 /// The last of two equal keys, or a NaN above infinity, is seen by the suite's keys.
@@ -135,18 +136,15 @@ fn wrong_orders_differ() {
     assert_ne!(total[..5], right);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn any_bits_any_shape(
-        bits in prop::collection::vec(any::<u32>(), 0..2000),
-        mask in any::<u32>(),
-        cols in 1usize..400,
-        k in 0usize..500,
-    ) {
+fn any_bits_any_shape(device: &Device) {
+    let bits = prop::collection::vec(any::<u32>(), 0..2000);
+    let cases = (bits, any::<u32>(), 1usize..400, 0usize..500);
+    for_all(device, cases, |(bits, mask, cols, k)| {
         let rows = bits.len() / cols;
-        let x: Vec<f32> = bits[..rows * cols].iter().map(|b| f32::from_bits(b & mask)).collect();
-        equals_plain(&Device::cpu(), &x, rows, cols, k);
-    }
+        let x: Vec<f32> = bits[..rows * cols]
+            .iter()
+            .map(|b| f32::from_bits(b & mask))
+            .collect();
+        equals_plain(device, &x, rows, cols, k);
+    });
 }
