@@ -4,6 +4,7 @@ use detml_core::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a PTX text holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,7 +82,9 @@ pub fn fingerprint(ptx: &str) -> String {
 
 /// How often each float operation stands in a cubin.
 pub(super) fn sass(nvdisasm: &Path, cubin: &[u8]) -> Result<BTreeMap<String, usize>> {
-    let path = std::env::temp_dir().join(format!("detml-{}.cubin", std::process::id()));
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(format!("detml-{process}-{number}.cubin"));
     std::fs::write(&path, cubin).map_err(|e| Error::io(&path, &e))?;
     let output = Command::new(nvdisasm).arg("-c").arg(&path).output();
     let _ = std::fs::remove_file(&path);
