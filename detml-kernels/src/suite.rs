@@ -71,12 +71,17 @@ macro_rules! cpu_suite {
 }
 pub(crate) use cpu_suite;
 
-/// Draws values and checks each; fewer where a device takes its time. The draws are new in each
-/// run, and the values that fail are made small and printed.
-pub(crate) fn for_all<S: Strategy>(device: &Device, values: S, check: impl Fn(S::Value)) {
+/// Draws values and checks each, `[on the CPU, on a GPU]` so many. The draws are new in each run,
+/// and the values that fail are made small and printed.
+pub(crate) fn for_all<S: Strategy>(
+    device: &Device,
+    cases: [u32; 2],
+    values: S,
+    check: impl Fn(S::Value),
+) {
     let config = Config {
         failure_persistence: None,
-        ..Config::with_cases(if device.is_cpu() { 64 } else { 8 })
+        ..Config::with_cases(cases[usize::from(!device.is_cpu())])
     };
     TestRunner::new(config)
         .run(&values, |value| {

@@ -1,7 +1,7 @@
 //! From checked data to a model.
 
 use super::eval::Followed;
-use super::model::{GradientBoostingModel, Parts};
+use super::model::{GradientBoostingModel, Parts, timed};
 use super::{GradientBoosting, Loss};
 use crate::binning::Cuts;
 use crate::exact::{self, ExactSum};
@@ -120,27 +120,15 @@ pub(super) fn fit(
         started.elapsed().as_secs_f64(),
     );
 
-    let started = Instant::now();
-    // A single class is certain: there is nothing to learn.
-    let trees = if classes.len() == 1 {
-        Vec::new()
-    } else {
+    let trees = timed(&mut report, "boosting", device, || {
+        // A single class is certain: there is nothing to learn.
+        if classes.len() == 1 {
+            return Ok(Vec::new());
+        }
         let mut booster = Booster::new(device, train, tables, ops_loss, &base, boosting.growth)?;
-        boost(
-            boosting,
-            device,
-            &mut booster,
-            &mut followed,
-            ops_loss.outputs(),
-        )?
-    };
-    report.record(
-        "boosting",
-        device.backend(),
-        device.name().to_owned(),
-        None,
-        started.elapsed().as_secs_f64(),
-    );
+        let outputs = ops_loss.outputs();
+        boost(boosting, device, &mut booster, &mut followed, outputs)
+    })?;
     let nodes = || trees.iter().flat_map(|tree| &tree.nodes);
     GradientBoostingModel::new(Parts {
         loss,

@@ -244,7 +244,7 @@ fn rules() -> DesignRules {
 }
 
 /// Runs `work` and notes it.
-fn timed<T>(
+pub(super) fn timed<T>(
     report: &mut ExecutionReport,
     operation: &'static str,
     device: &Device,
@@ -487,11 +487,12 @@ fn history(file: &ModelFile) -> Result<Vec<EvalHistory>> {
 mod tests {
     use super::*;
     use crate::GradientBoosting;
-    use detml_core::{Backend, BitHashed, Fit, with_backend};
+    use crate::boosting::tests::gpus;
+    use detml_core::{BitHashed, Fit, with_backend};
 
     /// Margins, probabilities, labels and the report, by scope and by device.
     #[test]
-    fn predictions_run_where_they_are_asked_to_with_the_same_bits() {
+    fn gpus_predict_where_they_are_asked_to_with_the_same_bits() {
         let x = Array2::from_shape_fn((300, 4), |(i, j)| {
             let value = (i * (j + 5) % 29) as f32;
             if (i + j) % 11 == 0 { f32::NAN } else { value }
@@ -512,24 +513,8 @@ mod tests {
             hashes
         };
         let expected = models.each_ref().map(all);
-        for (backend, built) in [
-            (Backend::Cpu, true),
-            (Backend::Cuda(0), cfg!(feature = "cuda")),
-            (Backend::Hip(0), cfg!(feature = "hip")),
-            (Backend::Wgpu(0), cfg!(feature = "wgpu")),
-        ] {
-            if !built {
-                continue;
-            }
-            let device = match Device::for_backend(backend) {
-                Err(Error::DeviceUnavailable { device, reason })
-                    if std::env::var_os("DETML_REQUIRE_DEVICES").is_none() =>
-                {
-                    println!("OWED {device}: {reason}");
-                    continue;
-                }
-                device => device.unwrap(),
-            };
+        for device in [Device::cpu()].into_iter().chain(gpus()) {
+            let backend = device.backend();
             for (model, expected) in models.iter().zip(&expected) {
                 assert_eq!(&with_backend(backend, || all(model)), expected, "{device}");
             }

@@ -429,6 +429,28 @@ fn t11_categories_are_their_codes() {
     assert!(distinct.len() <= 255 && distinct.len() > 200);
 }
 
+/// The GPUs that this build can use, the first of each backend; absent ones read OWED, and fail
+/// with `DETML_REQUIRE_DEVICES` set.
+pub(super) fn gpus() -> Vec<Device> {
+    [
+        (Backend::Cuda(0), cfg!(feature = "cuda")),
+        (Backend::Hip(0), cfg!(feature = "hip")),
+        (Backend::Wgpu(0), cfg!(feature = "wgpu")),
+    ]
+    .into_iter()
+    .filter(|(_, built)| *built)
+    .filter_map(|(backend, _)| match Device::for_backend(backend) {
+        Err(Error::DeviceUnavailable { device, reason })
+            if std::env::var_os("DETML_REQUIRE_DEVICES").is_none() =>
+        {
+            println!("OWED {device}: {reason}");
+            None
+        }
+        device => Some(device.unwrap()),
+    })
+    .collect()
+}
+
 /// Eval sets with early stopping, weights and samples included.
 #[test]
 fn t10_gpus_do_not_show() {
@@ -460,23 +482,7 @@ fn t10_gpus_do_not_show() {
         },
     ];
     let expected = fits.map(|fit| fit(&Device::cpu()));
-    for (backend, built) in [
-        (Backend::Cuda(0), cfg!(feature = "cuda")),
-        (Backend::Hip(0), cfg!(feature = "hip")),
-        (Backend::Wgpu(0), cfg!(feature = "wgpu")),
-    ] {
-        if !built {
-            continue;
-        }
-        let device = match Device::for_backend(backend) {
-            Err(Error::DeviceUnavailable { device, reason })
-                if std::env::var_os("DETML_REQUIRE_DEVICES").is_none() =>
-            {
-                println!("OWED {device}: {reason}");
-                continue;
-            }
-            device => device.unwrap(),
-        };
+    for device in gpus() {
         for (fit, expected) in fits.iter().zip(&expected) {
             let model = fit(&device);
             assert_eq!(model.bit_hash(), expected.bit_hash(), "{device}");

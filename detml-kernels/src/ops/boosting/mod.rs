@@ -424,6 +424,12 @@ impl Booster {
     }
 }
 
+/// The first row whose gradient or Hessian isn't finite, and that number.
+fn first_not_finite(g: &[f32], h: &[f32]) -> Option<(usize, f32)> {
+    let mut pairs = g.iter().zip(h).enumerate();
+    pairs.find_map(|(row, (&g, &h))| Some((row, [g, h].into_iter().find(|x| !x.is_finite())?)))
+}
+
 /// A round whose gradients overflowed.
 fn not_finite(round: u32, row: usize, column: usize, got: f32) -> Error {
     Error::NonFinite {

@@ -508,41 +508,46 @@ fn any_table(device: &Device) {
         0usize..5,
         any::<bool>(),
     );
-    for_all(device, (tables, growths), |(of_table, of_growth)| {
-        let (seed, rows, counts, missing, classes, weighted) = of_table;
-        let ((max_depth, learning_rate, draws), penalties, shares) = of_growth;
-        let loss = match classes {
-            0 => Loss::Squared,
-            1 => Loss::Logistic,
-            classes => Loss::Softmax { classes },
-        };
-        let mut train = table(seed.into(), rows, &counts, missing, loss);
-        if weighted {
-            train.weights = Some((0..rows).map(|i| (1 + i % 7) as f32 * 0.3).collect());
-        }
-        let evals = vec![table(u32::from(seed) + 9, 5, &counts, missing, loss)];
-        let [lambda, alpha, gamma, min_child_weight] = penalties;
-        let [
-            subsample,
-            colsample_bytree,
-            colsample_bylevel,
-            colsample_bynode,
-        ] = shares;
-        let growth = Growth {
-            max_depth,
-            learning_rate,
-            lambda,
-            alpha,
-            gamma,
-            min_child_weight,
-            subsample,
-            colsample_bytree,
-            colsample_bylevel,
-            colsample_bynode,
-            seed: Seed(draws),
-        };
-        compare(device, "any table", train, evals, loss, growth);
-    });
+    for_all(
+        device,
+        [64, 8],
+        (tables, growths),
+        |(of_table, of_growth)| {
+            let (seed, rows, counts, missing, classes, weighted) = of_table;
+            let ((max_depth, learning_rate, draws), penalties, shares) = of_growth;
+            let loss = match classes {
+                0 => Loss::Squared,
+                1 => Loss::Logistic,
+                classes => Loss::Softmax { classes },
+            };
+            let mut train = table(seed.into(), rows, &counts, missing, loss);
+            if weighted {
+                train.weights = Some((0..rows).map(|i| (1 + i % 7) as f32 * 0.3).collect());
+            }
+            let evals = vec![table(u32::from(seed) + 9, 5, &counts, missing, loss)];
+            let [lambda, alpha, gamma, min_child_weight] = penalties;
+            let [
+                subsample,
+                colsample_bytree,
+                colsample_bylevel,
+                colsample_bynode,
+            ] = shares;
+            let growth = Growth {
+                max_depth,
+                learning_rate,
+                lambda,
+                alpha,
+                gamma,
+                min_child_weight,
+                subsample,
+                colsample_bytree,
+                colsample_bylevel,
+                colsample_bynode,
+                seed: Seed(draws),
+            };
+            compare(device, "any table", train, evals, loss, growth);
+        },
+    );
 }
 
 #[test]

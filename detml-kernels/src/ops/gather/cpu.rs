@@ -1,7 +1,7 @@
 //! Rows are copied whole; columns element by element, row after row.
 
 use super::Of;
-use rayon::prelude::*;
+use crate::ops::parallel::for_chunks;
 
 /// Words that are worth a task of their own.
 const TASK: usize = 1 << 15;
@@ -18,9 +18,9 @@ pub(super) fn run(
 ) {
     let rows = (TASK / width).max(1);
     let threads = out.len() > TASK;
-    let task = |first: usize, out: &mut [u32]| match of {
+    for_chunks(out, rows * width, threads, &|at, out| match of {
         Of::Rows => {
-            for (out, &i) in out.chunks_exact_mut(width).zip(&index[first..]) {
+            for (out, &i) in out.chunks_exact_mut(width).zip(&index[at / width..]) {
                 match x.get(i as usize * columns..).and_then(|x| x.get(..width)) {
                     Some(row) => out.copy_from_slice(row),
                     None => out.fill(0),
@@ -29,18 +29,11 @@ pub(super) fn run(
         }
         Of::Columns => {
             for (r, out) in out.chunks_exact_mut(width).enumerate() {
-                let row = &x[(first + r) * columns..][..bound];
+                let row = &x[(at / width + r) * columns..][..bound];
                 for (out, &i) in out.iter_mut().zip(index) {
                     *out = row.get(i as usize).copied().unwrap_or(0);
                 }
             }
         }
-    };
-    if threads {
-        out.par_chunks_mut(rows * width)
-            .enumerate()
-            .for_each(|(i, out)| task(i * rows, out));
-    } else {
-        task(0, out);
-    }
+    });
 }

@@ -10,6 +10,7 @@ use super::lanes::Lanes;
 use super::{Problem, finish};
 use crate::device::{Loop, Simd};
 use crate::ieee::Ieee;
+use crate::ops::parallel::for_chunks;
 use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use std::cell::RefCell;
@@ -200,19 +201,16 @@ impl Job<'_> {
                 job.sum::<L>(tile, Done::Copy);
             });
             let sums = &*sums;
-            totals
-                .par_chunks_mut(1 << 14)
-                .enumerate()
-                .for_each(|(chunk, totals)| {
-                    let (at, len) = (chunk << 14, totals.len());
-                    for panel in 0..group {
-                        L::dispatch(Fold {
-                            totals: &mut *totals,
-                            sums: &sums[panel * size + at..][..len],
-                            first: first + panel == 0,
-                        });
-                    }
-                });
+            for_chunks(totals, 1 << 14, true, &|at, totals| {
+                let len = totals.len();
+                for panel in 0..group {
+                    L::dispatch(Fold {
+                        totals: &mut *totals,
+                        sums: &sums[panel * size + at..][..len],
+                        first: first + panel == 0,
+                    });
+                }
+            });
         }
         for (index, totals) in totals.chunks_mut(p.n).enumerate() {
             L::dispatch(Finish::<L> {

@@ -185,16 +185,21 @@ fn any_product(device: &Device) {
     let sizes = (0usize..4, 0usize..24, 0usize..40, 0usize..24);
     let scalars = prop_oneof![any::<u32>(), Just(0), Just(1f32.to_bits())];
     let cases = (any::<u32>(), sizes, [scalars.clone(), scalars]);
-    for_all(device, cases, |(seed, (batch, m, k, n), scalars)| {
-        let [alpha, beta] = scalars.map(f32::from_bits);
-        let fill = if seed & 1 == 0 { any_bits } else { spiced };
-        let case = Case {
-            alpha,
-            beta,
-            ..Case::new(seed % 1_000_000, batch, m, k, n, fill)
-        };
-        case.check(device);
-    });
+    for_all(
+        device,
+        [64, 8],
+        cases,
+        |(seed, (batch, m, k, n), scalars)| {
+            let [alpha, beta] = scalars.map(f32::from_bits);
+            let fill = if seed & 1 == 0 { any_bits } else { spiced };
+            let case = Case {
+                alpha,
+                beta,
+                ..Case::new(seed % 1_000_000, batch, m, k, n, fill)
+            };
+            case.check(device);
+        },
+    );
 }
 
 /// Sums over several panels, the last one short.

@@ -123,7 +123,7 @@ fn any_number_of_threads() {
 
 fn any_words(device: &Device) {
     let pairs = prop::collection::vec((0u32..40, any::<u32>()), 0..500);
-    for_all(device, (pairs, 0usize..50), |(pairs, n_bins)| {
+    for_all(device, [64, 8], (pairs, 0usize..50), |(pairs, n_bins)| {
         let (bins, words): (Vec<u32>, Vec<u32>) = pairs.into_iter().unzip();
         equals_plain(device, &bins, &words, n_bins);
         let values: Vec<f32> = words.iter().map(|w| f32::from_bits(*w)).collect();

@@ -34,7 +34,17 @@ pub(super) fn rows<F: Traits>(
     let threads = x.len() > TASK;
     let spans = Spans::Rows { columns, parts };
     if parts == 1 {
-        segments::<F>(simd, x, spans, shift, ddof, threads.then_some(chunk), out);
+        for_chunks(out, chunk, threads, &|first, out| {
+            simd.dispatch(Segments::<F> {
+                x,
+                spans,
+                shift,
+                first,
+                ddof,
+                to: To::Results(out),
+                _fold: PhantomData,
+            });
+        });
         return;
     }
     let mut states = vec![F::start(); out.len() * parts];
@@ -57,35 +67,6 @@ pub(super) fn rows<F: Traits>(
         out,
         _fold: PhantomData,
     });
-}
-
-/// Folds spans of at most one segment to their results, by threads in chunks if one is given.
-fn segments<F: Traits>(
-    simd: Simd,
-    x: &[u32],
-    spans: Spans<'_>,
-    shift: &[u32],
-    ddof: u32,
-    chunk: Option<usize>,
-    out: &mut [u32],
-) {
-    let all = out.len();
-    for_chunks(
-        out,
-        chunk.unwrap_or(all).max(1),
-        chunk.is_some(),
-        &|first, out| {
-            simd.dispatch(Segments::<F> {
-                x,
-                spans,
-                shift,
-                first,
-                ddof,
-                to: To::Results(out),
-                _fold: PhantomData,
-            });
-        },
-    );
 }
 
 /// Stretches of words that are folded one by one.

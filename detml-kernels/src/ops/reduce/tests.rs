@@ -2,9 +2,7 @@ use super::fold::*;
 use super::*;
 use crate::device::Device;
 use crate::ieee::Path;
-use crate::suite::{any_bits, assert_words, backend_suite, hash, moderate};
-use proptest::prop_assert_eq;
-use proptest::test_runner::{Config, TestRunner};
+use crate::suite::{any_bits, assert_words, backend_suite, for_all, hash, moderate};
 
 backend_suite! {
     rows_of_every_length,
@@ -178,23 +176,16 @@ fn three_levels(device: &Device) {
 }
 
 fn any_shape(device: &Device) {
-    let cases = if device.is_cpu() { 150 } else { 30 };
-    let mut runner = TestRunner::new(Config::with_cases(cases));
-    runner
-        .run(
-            &(0..60usize, 0..400usize, 0..u32::MAX),
-            |(rows, columns, seed)| {
-                let x = words(&moderate(seed, rows * columns));
-                for by_column in [false, true] {
-                    let [got, expected] = both::<Sum>(device, &x, [rows, columns], by_column);
-                    prop_assert_eq!(got, expected);
-                    let [got, expected] = both::<ArgMax>(device, &x, [rows, columns], by_column);
-                    prop_assert_eq!(got, expected);
-                }
-                Ok(())
-            },
-        )
-        .unwrap();
+    let shapes = (0..60usize, 0..400usize, 0..u32::MAX);
+    for_all(device, [150, 30], shapes, |(rows, columns, seed)| {
+        let x = words(&moderate(seed, rows * columns));
+        for by_column in [false, true] {
+            let [got, expected] = both::<Sum>(device, &x, [rows, columns], by_column);
+            assert_eq!(got, expected);
+            let [got, expected] = both::<ArgMax>(device, &x, [rows, columns], by_column);
+            assert_eq!(got, expected);
+        }
+    });
 }
 
 fn nothing(device: &Device) {

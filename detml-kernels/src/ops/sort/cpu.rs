@@ -4,9 +4,8 @@
 use super::Order;
 use crate::ieee::Ieee;
 use crate::ops::order::{Kind, rank, stored};
-use crate::ops::parallel::for_each;
+use crate::ops::parallel::{for_chunks, for_each};
 use crate::ops::tile::split;
-use rayon::prelude::*;
 use std::array::from_fn;
 use std::mem::{swap, take};
 use std::slice::{IterMut, from_ref};
@@ -73,7 +72,7 @@ pub(crate) fn sort(keys: &[u32], out: &mut [u32], cols: usize, kind: Kind, order
         each_row(keys, out, cols, short, long);
     });
     if kind.is_float() {
-        out.par_chunks_mut(MANY).for_each(|part| {
+        for_chunks(out, MANY, true, &|_, part| {
             for raw in part {
                 *raw = stored(Ieee::PLAIN, *raw, true);
             }

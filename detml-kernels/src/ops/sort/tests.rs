@@ -241,7 +241,7 @@ fn any_number_of_threads() {
 
 fn any_bits_any_length(device: &Device) {
     let keys = prop::collection::vec(any::<u32>(), 0..3000);
-    for_all(device, (keys, any::<u32>()), |(bits, mask)| {
+    for_all(device, [64, 8], (keys, any::<u32>()), |(bits, mask)| {
         let keys: Vec<f32> = bits.iter().map(|b| f32::from_bits(b & mask)).collect();
         sorts_equal_plain(device, "any keys", &keys);
     });

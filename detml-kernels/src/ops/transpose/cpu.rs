@@ -1,7 +1,7 @@
 //! Square tiles through a buffer on the stack, so that both sides are read and written by whole
 //! cache lines, whatever the stride.
 
-use rayon::prelude::*;
+use crate::ops::parallel::for_chunks;
 
 const TILE: usize = 32;
 /// Words that are worth threads.
@@ -13,15 +13,9 @@ pub(super) fn run(x: &[u32], rows: usize, columns: usize, out: &mut [u32]) {
     // Rows of the output that make a task.
     let band = TILE * rows;
     for (x, out) in x.chunks(matrix).zip(out.chunks_mut(matrix)) {
-        if threads {
-            out.par_chunks_mut(band)
-                .enumerate()
-                .for_each(|(i, out)| self::band(x, rows, columns, i * TILE, out));
-        } else {
-            for (i, out) in out.chunks_mut(band).enumerate() {
-                self::band(x, rows, columns, i * TILE, out);
-            }
-        }
+        for_chunks(out, band, threads, &|first, out| {
+            self::band(x, rows, columns, first / rows, out);
+        });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::arith::*;
 use super::super::sampling::Rows;
-use super::super::{Bins, Loss, MISSING, Table, Tree};
+use super::super::{Bins, Loss, MISSING, Table, Tree, first_not_finite};
 use super::Sums;
 use super::histogram::{Entry, Group, add_rows};
 use crate::device::{Loop, Simd};
@@ -118,10 +118,7 @@ impl Block {
     pub(super) fn not_finite(&self, output: usize) -> Option<(usize, f32)> {
         let g = &self.g[output * self.len..][..self.len];
         let h = &self.h[output * self.len..][..self.len];
-        (0..self.len).find_map(|row| {
-            let bad = [g[row], h[row]].into_iter().find(|x| !x.is_finite())?;
-            Some((self.first + row, bad))
-        })
+        first_not_finite(g, h).map(|(row, got)| (self.first + row, got))
     }
 
     /// Gradients of all outputs at the current margins.

@@ -372,24 +372,17 @@ impl Gpu {
         self.plant(output as u32, tree)?;
         let draws = Draws::new(&self.growth, self.features, number);
         if let Some(count) = draws.of_tree {
-            let [low, high, stream] = draws.words(1);
-            self.device.launch(
+            let words = draws.words(1);
+            draw(
+                &self.device,
                 &self.kernels.draw,
-                (1, 1, 1),
-                args![
-                    &self.every,
-                    &self.levels[0].nodes,
-                    &mut self.of_tree,
-                    self.features as u32,
-                    0u32,
-                    1u32,
-                    0u32,
-                    0u32,
-                    count,
-                    low,
-                    high,
-                    stream,
-                ],
+                &self.every,
+                &self.levels[0].nodes,
+                &mut self.of_tree,
+                self.features,
+                Whose::Place(0),
+                count,
+                words,
             )?;
         }
         for level in 0..self.depth {
@@ -479,28 +472,21 @@ impl Gpu {
             }
         }
         if let Some(count) = draws.of_level {
-            let [low, high, stream] = draws.words(2);
+            let words = draws.words(2);
             let from = match draws.of_tree {
                 Some(_) => &self.of_tree,
                 None => &self.every,
             };
-            self.device.launch(
+            draw(
+                &self.device,
                 &self.kernels.draw,
-                (1, 1, 1),
-                args![
-                    from,
-                    &self.levels[0].nodes,
-                    &mut self.of_level,
-                    self.features as u32,
-                    0u32,
-                    1u32,
-                    0u32,
-                    level,
-                    count,
-                    low,
-                    high,
-                    stream,
-                ],
+                from,
+                &self.levels[0].nodes,
+                &mut self.of_level,
+                self.features,
+                Whose::Place(level),
+                count,
+                words,
             )?;
         }
         for first in (0..nodes).step_by(self.kept) {
@@ -602,24 +588,17 @@ impl Gpu {
         };
         let (mut mask, mut mask_stride) = (of_level, 0);
         if let Some(count) = draws.of_node {
-            let [low, high, stream] = draws.words(3);
-            self.device.launch(
+            let words = draws.words(3);
+            draw(
+                &self.device,
                 &self.kernels.draw,
-                grid(cubes, 1)?,
-                args![
-                    of_level,
-                    &here.nodes,
-                    &mut self.of_nodes,
-                    features as u32,
-                    first,
-                    batch,
-                    1u32,
-                    0u32,
-                    count,
-                    low,
-                    high,
-                    stream,
-                ],
+                of_level,
+                &here.nodes,
+                &mut self.of_nodes,
+                self.features,
+                Whose::Nodes { first, batch },
+                count,
+                words,
             )?;
             (mask, mask_stride) = (&self.of_nodes, features as u32);
         }
@@ -745,10 +724,7 @@ impl Gpu {
         let n = self.train.rows;
         let (g, h) = (self.device.read(&self.g)?, self.device.read(&self.h)?);
         let place = output as usize * n;
-        let pairs = g[place..][..n].iter().zip(&h[place..][..n]);
-        let found = pairs
-            .enumerate()
-            .find_map(|(row, (&g, &h))| Some((row, [g, h].into_iter().find(|x| !x.is_finite())?)));
+        let found = first_not_finite(&g[place..][..n], &h[place..][..n]);
         let (row, got) = found.unwrap_or((0, f32::NAN));
         let _ = self
             .failure
@@ -780,6 +756,50 @@ impl Gpu {
         self.tell_failure()?;
         self.device.read(&self.evals[set].margins)
     }
+}
+
+/// Whom features are drawn for.
+enum Whose {
+    /// A tree or a level, by its number among the draws.
+    Place(u32),
+    /// Each of the nodes `first..first + batch`, by its place.
+    Nodes { first: u32, batch: u32 },
+}
+
+/// Draws `count` of the features in `from`, by draws of these `words`.
+fn draw(
+    device: &Device,
+    kernel: &Kernel,
+    from: &Buffer<u32>,
+    nodes: &Buffer<u32>,
+    mask: &mut Buffer<u32>,
+    features: usize,
+    whose: Whose,
+    count: u32,
+    words: [u32; 3],
+) -> Result<()> {
+    let (first, batch, of_nodes, place) = match whose {
+        Whose::Place(place) => (0, 1, 0u32, place),
+        Whose::Nodes { first, batch } => (first, batch, 1, 0),
+    };
+    device.launch(
+        kernel,
+        grid(batch as usize, 1)?,
+        args![
+            from,
+            nodes,
+            mask,
+            features as u32,
+            first,
+            batch,
+            of_nodes,
+            place,
+            count,
+            words[0],
+            words[1],
+            words[2],
+        ],
+    )
 }
 
 /// Room for the histograms of two levels of `kept` nodes, or of fewer if the device has not that
