@@ -41,6 +41,11 @@ struct Options {
     seconds: f64,
 }
 
+/// As filters and peers name it.
+fn id(case: &Case) -> String {
+    format!("{}/{}", case.group, case.name)
+}
+
 impl Options {
     fn parse() -> Self {
         let mut options = Self {
@@ -70,7 +75,7 @@ impl Options {
     }
 
     fn wants(&self, case: &Case) -> bool {
-        let id = case.id();
+        let id = id(case);
         self.filters.is_empty() || self.filters.iter().any(|f| id.contains(f.as_str()))
     }
 }
@@ -179,7 +184,7 @@ fn main() -> Result<()> {
         if !options.wants(&case) {
             continue;
         }
-        let id = case.id();
+        let id = id(&case);
         let seconds = match case
             .make(&device)
             .and_then(|mut work| time(&device, &mut work, options.seconds))

@@ -43,11 +43,6 @@ impl Case {
     pub(crate) fn make(&self, device: &Device) -> Result<Work> {
         (self.make)(device)
     }
-
-    /// `group/name`.
-    pub(crate) fn id(&self) -> String {
-        format!("{}/{}", self.group, self.name)
-    }
 }
 
 /// For which machine sizes are chosen.
