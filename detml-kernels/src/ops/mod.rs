@@ -7,6 +7,7 @@ pub mod forest;
 pub mod gather;
 pub mod gemm;
 pub mod histogram;
+pub mod neighbors;
 pub(crate) mod order;
 pub(crate) mod parallel;
 pub mod reduce;
@@ -38,6 +39,7 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         gather::kernels(profile),
         gemm::kernels(profile),
         histogram::kernels(profile),
+        neighbors::kernels(profile),
         reduce::kernels(profile),
         runs::kernels(profile),
         scan::kernels(profile),

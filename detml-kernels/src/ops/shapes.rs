@@ -81,6 +81,12 @@ fn any_shape(device: &Device) {
                     topk::topk(x, rows, columns, usize::MAX, Order::Descending),
                 );
                 settled(what, sort::sort_rows(x, rows, columns, Order::Ascending));
+                for shape in [[rows, columns, 2], [rows, 3, columns]] {
+                    let metric = neighbors::Metric::Manhattan;
+                    settled(what, neighbors::nearest(metric, x, x, shape, 2));
+                    settled(what, neighbors::nearest(metric, x, x, shape, usize::MAX));
+                    settled(what, neighbors::pairwise(metric, x, x, shape));
+                }
                 settled(what, storage::encode_int8(x, shape));
             }
             settled("decode", storage::decode(Half::Bf16, &words, rows));
