@@ -4,6 +4,9 @@ use super::parts::*;
 use crate::{ieee::Ieee, prim};
 use cubecl::prelude::*;
 
+/// The bits of 1.
+const ONE: u32 = 0x3f80_0000;
+
 bits! {
     // exp(r) = 1 + r + r^2 EXP(r), |r| <= (ln 2) / 2.
     EXP_0 = 0x3efffffb;
@@ -134,6 +137,23 @@ pub fn exp(ieee: &Ieee, x: f32) -> f32 {
     let s = scale(prim::wrapping_sub(prim::bits(t), ROUND_254));
     let y = ieee.mul(ieee.mul(p, s.first), s.second);
     nan_of(x, y)
+}
+
+/// A weight relative to the largest: for `x <= 88` the bits of [`exp`] from -87 on, +0 below.
+///
+/// Where results are neither subnormal nor infinite one product scales them. Beyond 88 some number
+/// or NaN, the same everywhere but for the sign and payload of a NaN; NaN for a NaN, likewise.
+#[cube]
+#[inline(always)]
+pub(crate) fn exp_weight(ieee: &Ieee, x: f32) -> f32 {
+    let t = ieee.fma(x, INV_LN2, ROUND);
+    let n = ieee.sub(t, ROUND);
+    let r = ieee.fma(n, MINUS_LN2_REST, ieee.fma(n, MINUS_LN2, x));
+    let q = poly5(ieee, r, EXP_0, EXP_1, EXP_2, EXP_3, EXP_4);
+    let one = fast_two_sum(ieee, 1.0f32, r);
+    let p = ieee.add(one.hi, ieee.fma(ieee.mul(r, r), q, one.lo));
+    let s = prim::from_bits(prim::wrapping_add(prim::bits(t) << 23u32, ONE));
+    or_bits(ieee.lt(x, -87.0f32), 0u32, ieee.mul(p, s))
 }
 
 /// 2^x. At most 1 ulp; exact where x is an integer.

@@ -1,6 +1,7 @@
 //! Operations on buffers: for each a contract, a GPU kernel, a CPU loop and a plain reference,
 //! side by side.
 
+pub mod attention;
 pub mod boosting;
 pub mod elementwise;
 pub mod forest;
@@ -32,6 +33,7 @@ use detml_core::{Error, Result};
 /// The lint over their intermediate representation and the checks of emitted code walk it.
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     [
+        attention::kernels(profile),
         boosting::kernels(profile),
         boosting::link_kernels(profile),
         elementwise::kernels(profile),

@@ -441,7 +441,7 @@ fn tile_shape<L: Lanes>(p: &Problem, threads: usize) -> (usize, usize) {
 }
 
 /// One micro-tile in one panel.
-pub(super) struct Micro<'a> {
+pub(in crate::ops) struct Micro<'a> {
     /// The panel's terms, each of `ROWS` elements.
     a: &'a [f32],
     /// The panel's terms, `stride` apart.

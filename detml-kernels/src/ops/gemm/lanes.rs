@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 ///
 /// The vectors of an instruction set may only be used where the CPU has it, and all but
 /// [`dispatch`](Self::dispatch) only inside of that.
-pub(super) trait Lanes: Copy {
+pub(in crate::ops) trait Lanes: Copy {
     /// Lanes.
     const WIDTH: usize;
     /// Rows of the largest micro-kernel.

@@ -20,7 +20,7 @@
 
 mod cpu;
 mod gpu;
-mod lanes;
+pub(in crate::ops) mod lanes;
 #[cfg(test)]
 mod plain;
 
