@@ -3,6 +3,7 @@
 
 pub mod attention;
 pub mod boosting;
+pub mod conv;
 pub mod elementwise;
 pub mod forest;
 pub mod gather;
@@ -36,6 +37,7 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         attention::kernels(profile),
         boosting::kernels(profile),
         boosting::link_kernels(profile),
+        conv::kernels(profile),
         elementwise::kernels(profile),
         forest::kernels(profile),
         gather::kernels(profile),

@@ -443,20 +443,20 @@ fn tile_shape<L: Lanes>(p: &Problem, threads: usize) -> (usize, usize) {
 /// One micro-tile in one panel.
 pub(in crate::ops) struct Micro<'a> {
     /// The panel's terms, each of `ROWS` elements.
-    a: &'a [f32],
+    pub(in crate::ops) a: &'a [f32],
     /// The panel's terms, `stride` apart.
-    b: &'a [f32],
-    stride: usize,
+    pub(in crate::ops) b: &'a [f32],
+    pub(in crate::ops) stride: usize,
     /// Rows of `WIDTH * VECTORS`.
-    totals: &'a mut [f32],
-    pub(super) rows: usize,
-    pub(super) vectors: usize,
-    with: With,
+    pub(in crate::ops) totals: &'a mut [f32],
+    pub(in crate::ops) rows: usize,
+    pub(in crate::ops) vectors: usize,
+    pub(in crate::ops) with: With,
 }
 
 /// What a micro-kernel does with the totals.
 #[derive(Clone, Copy)]
-enum With {
+pub(in crate::ops) enum With {
     /// Starts its chains from +0 and stores their sums.
     Store,
     /// Starts its chains from +0 and adds their sums.
@@ -464,7 +464,7 @@ enum With {
 }
 
 /// The micro-kernel of `R` rows and `V` vectors.
-pub(super) struct Kernel<'a, L, const R: usize, const V: usize> {
+pub(in crate::ops) struct Kernel<'a, L, const R: usize, const V: usize> {
     pub(super) micro: Micro<'a>,
     pub(super) lanes: PhantomData<L>,
 }
@@ -794,7 +794,7 @@ impl<L: Lanes> Loop for Finish<'_, L> {
 struct Line([f32; 16]);
 
 /// Lends four buffers of this thread, of at least the given lengths and with anything in them.
-fn with_scratch<R>(lengths: [usize; 4], work: impl FnOnce([&mut [f32]; 4]) -> R) -> R {
+pub(in crate::ops) fn with_scratch<R>(lengths: [usize; 4], work: impl FnOnce([&mut [f32]; 4]) -> R) -> R {
     thread_local! {
         static SCRATCH: RefCell<[Vec<Line>; 4]> = const { RefCell::new([const { Vec::new() }; 4]) };
     }

@@ -18,7 +18,7 @@
 //!
 //! An element depends on its row of `a` and its column of `b` alone (`N7`).
 
-mod cpu;
+pub(in crate::ops) mod cpu;
 mod gpu;
 pub(in crate::ops) mod lanes;
 #[cfg(test)]
