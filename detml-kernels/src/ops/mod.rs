@@ -12,6 +12,7 @@ pub mod histogram;
 pub mod neighbors;
 pub(crate) mod order;
 pub(crate) mod parallel;
+pub mod recurrence;
 pub mod reduce;
 pub mod runs;
 pub mod scan;
@@ -44,6 +45,7 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         gemm::kernels(profile),
         histogram::kernels(profile),
         neighbors::kernels(profile),
+        recurrence::kernels(profile),
         reduce::kernels(profile),
         runs::kernels(profile),
         scan::kernels(profile),
