@@ -90,6 +90,17 @@ impl Tile {
         }
     }
 
+    /// A tile named by its five numbers, joined by `x`.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let numbers: Option<Vec<u32>> = name.split('x').map(|x| x.parse().ok()).collect();
+        match numbers?[..] {
+            [rows, columns, depth, unit_rows, unit_columns] => {
+                Some(Self::new(rows, columns, depth, unit_rows, unit_columns))
+            }
+            _ => None,
+        }
+    }
+
     /// Rows and columns.
     #[cfg(test)]
     pub(super) fn size(&self) -> (usize, usize) {

@@ -436,40 +436,35 @@ fn run(
     gpu::gemm(&device, problem, a, b, c.buffer, lc, schedule.gpu)
 }
 
-/// [`matmul`] by a schedule named as `TILE[+registers|+output|+split]`, for benchmarks: the bits
-/// are those of [`matmul`]. Tiles: `large`, `medium`, `small`, `wide`, `rows8`, `rows4`.
+/// [`gemm_batched`] with `alpha = 1`, `beta = 0` by a schedule, for benchmarks: the bits are those
+/// of the default one. A schedule is words joined by `+`: a tile
+/// `ROWSxCOLUMNSxDEPTHxUNIT_ROWSxUNIT_COLUMNS`, `registers` or `output` (where panels fold),
+/// `split` or `whole`, `swap` or `keep`, `turn` or `straight`. What isn't named is chosen by shape.
 #[doc(hidden)]
 pub fn gemm_scheduled(
     schedule: &str,
+    batch: usize,
     a: Matrix<'_>,
     b: Matrix<'_>,
     c: MatrixMut<'_>,
 ) -> Result<()> {
-    let (tile, rest) = schedule.split_once('+').unwrap_or((schedule, ""));
-    let unknown = || Error::parameter("schedule", "TILE[+registers|+output|+split]", schedule);
-    let tile = match tile {
-        "large" => gpu::Tile::LARGE,
-        "medium" => gpu::Tile::MEDIUM,
-        "small" => gpu::Tile::SMALL,
-        "wide" => gpu::Tile::WIDE,
-        "rows8" => gpu::Tile::ROWS_8,
-        "rows4" => gpu::Tile::ROWS_4,
-        _ => return Err(unknown()),
-    };
-    let (fold, split) = match rest {
-        "" => (None, Some(false)),
-        "registers" => (Some(gpu::Fold::Registers), Some(false)),
-        "output" => (Some(gpu::Fold::Output), Some(false)),
-        "split" => (None, Some(true)),
-        _ => return Err(unknown()),
-    };
-    let plan = gpu::Plan {
-        tile: Some(tile),
-        fold,
-        split,
-        ..gpu::Plan::default()
-    };
-    let problem = check(1, 1.0, &a, &b, 0.0, &c)?;
+    let mut plan = gpu::Plan::default();
+    for word in schedule.split('+') {
+        match word {
+            "registers" => plan.fold = Some(gpu::Fold::Registers),
+            "output" => plan.fold = Some(gpu::Fold::Output),
+            "split" | "whole" => plan.split = Some(word == "split"),
+            "swap" | "keep" => plan.swap = Some(word == "swap"),
+            "turn" | "straight" => plan.turn = Some(word == "turn"),
+            tile => match gpu::Tile::parse(tile) {
+                Some(tile) => plan.tile = Some(tile),
+                None => {
+                    return Err(Error::parameter("schedule", "words joined by +", schedule));
+                }
+            },
+        }
+    }
+    let problem = check(batch, 1.0, &a, &b, 0.0, &c)?;
     let schedule = Schedule {
         gpu: plan,
         ..Schedule::default()
