@@ -73,10 +73,7 @@ fn main() -> Result<()> {
         let element = |member: usize, i: usize, j: usize| {
             chain(k, |t| {
                 let a = x[member * m * k + at(layout.starts_with('t'), m, k, i, t)];
-                (
-                    a,
-                    y[member * k * n + at(layout.ends_with('t'), k, n, t, j)],
-                )
+                (a, y[member * k * n + at(layout.ends_with('t'), k, n, t, j)])
             })
         };
         let schedules = schedules.split(',').filter(|name| !name.is_empty());

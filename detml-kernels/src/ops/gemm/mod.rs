@@ -419,27 +419,26 @@ fn run(
         cpu::gemm(simd, problem, a, b, c, schedule.cpu);
         return Ok(());
     }
-    let a = gpu::Source {
-        buffer: a.buffer,
-        offset: la.offset,
-        lane: la.row_stride,
-        k: la.column_stride,
-        batch: la.batch_stride,
+    let source = |buffer, layout: Layout, [lane, k]: [usize; 2]| gpu::Source {
+        buffer,
+        offset: layout.offset,
+        axes: gpu::Axes::Strides([lane, k]),
+        batch: layout.batch_stride,
     };
-    let b = gpu::Source {
-        buffer: b.buffer,
-        offset: lb.offset,
-        lane: lb.column_stride,
-        k: lb.row_stride,
-        batch: lb.batch_stride,
+    let a = source(a.buffer, la, [la.row_stride, la.column_stride]);
+    let b = source(b.buffer, lb, [lb.column_stride, lb.row_stride]);
+    let place = gpu::Place {
+        offset: lc.offset,
+        axes: gpu::Axes::Strides([lc.row_stride, lc.column_stride]),
+        batch: lc.batch_stride,
     };
-    gpu::gemm(&device, problem, a, b, c.buffer, lc, schedule.gpu)
+    gpu::gemm(&device, problem, a, b, c.buffer, place, schedule.gpu)
 }
 
 /// [`gemm_batched`] with `alpha = 1`, `beta = 0` by a schedule, for benchmarks: the bits are those
 /// of the default one. A schedule is words joined by `+`: a tile
-/// `ROWSxCOLUMNSxDEPTHxUNIT_ROWSxUNIT_COLUMNS`, `registers` or `output` (where panels fold),
-/// `split` or `whole`, `swap` or `keep`, `turn` or `straight`. What isn't named is chosen by shape.
+/// `ROWSxCOLUMNSxDEPTHxUNIT_ROWSxUNIT_COLUMNS`, `registers` or `shared` (where panels fold),
+/// `split` or `whole`, `swap` or `keep`. What isn't named is chosen by shape.
 #[doc(hidden)]
 pub fn gemm_scheduled(
     schedule: &str,
@@ -452,10 +451,9 @@ pub fn gemm_scheduled(
     for word in schedule.split('+') {
         match word {
             "registers" => plan.fold = Some(gpu::Fold::Registers),
-            "output" => plan.fold = Some(gpu::Fold::Output),
+            "shared" => plan.fold = Some(gpu::Fold::Shared),
             "split" | "whole" => plan.split = Some(word == "split"),
             "swap" | "keep" => plan.swap = Some(word == "swap"),
-            "turn" | "straight" => plan.turn = Some(word == "turn"),
             tile => match gpu::Tile::parse(tile) {
                 Some(tile) => plan.tile = Some(tile),
                 None => {
@@ -470,6 +468,32 @@ pub fn gemm_scheduled(
         ..Schedule::default()
     };
     run(&problem, a, b, c, schedule)
+}
+
+/// Where operands and an output of [`product`] lie.
+#[allow(unused_imports)]
+pub(crate) use gpu::{Axes, Place, Source};
+
+/// The product of operands that lie anywhere on a GPU, also where tables say, in
+/// [the order](self#order-n6): `alpha * a * b + beta * c` for each member of a batch. Of `p.m`,
+/// `p.n` and `p.batch` none is 0; `p.panel` is [`PANEL`].
+///
+/// Tables hold a place for every lane (row of `a`, column of `b`) and term, or row and column of
+/// `c`; an element lies at `offset + member * batch + first[lane] + second[term]`. The caller
+/// has seen to it that all elements lie in their buffers, and that those of `c` are apart.
+///
+/// # Errors
+/// What the device reports.
+#[allow(dead_code)]
+pub(crate) fn product(
+    p: &Problem,
+    a: Source<'_>,
+    b: Source<'_>,
+    c: &mut Buffer<f32>,
+    place: Place<'_>,
+) -> Result<()> {
+    let device = c.device().clone();
+    gpu::gemm(&device, p, a, b, c, place, gpu::Plan::default())
 }
 
 /// A representative of each variant of every kernel.

@@ -22,7 +22,7 @@ pub(super) fn gemm(
 }
 
 /// One element's sum (`N6`).
-fn total(p: &Problem, term: impl Fn(usize) -> (f32, f32)) -> f32 {
+pub(super) fn total(p: &Problem, term: impl Fn(usize) -> (f32, f32)) -> f32 {
     let mut total = 0.0;
     for from in (0..p.k).step_by(p.panel) {
         let mut sum = 0.0;

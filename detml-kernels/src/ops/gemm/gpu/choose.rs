@@ -1,0 +1,163 @@
+//! Which schedule a product takes, by its shape and the device's class. No choice shows in the
+//! bits.
+
+use super::{CUBES, Fold, Plan, SPLIT};
+use crate::device::Device;
+use crate::ops::gemm::Problem;
+use detml_core::Backend;
+
+/// The shape of a cube's tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tile {
+    pub(super) rows: u32,
+    pub(super) columns: u32,
+    /// Terms staged at a time: 8 or 16.
+    pub(super) depth: u32,
+    /// Rows and columns of one unit.
+    pub(super) unit_rows: u32,
+    pub(super) unit_columns: u32,
+}
+
+impl Tile {
+    /// For large products where there is shared memory for it.
+    pub(crate) const LARGE: Self = Self::new(128, 128, 16, 8, 8);
+    pub(crate) const MEDIUM: Self = Self::new(64, 64, 8, 8, 8);
+    pub(crate) const SMALL: Self = Self::new(32, 32, 16, 4, 4);
+    /// For few rows.
+    pub(crate) const WIDE: Self = Self::new(32, 128, 8, 8, 4);
+    pub(crate) const ROWS_8: Self = Self::new(8, 128, 8, 8, 4);
+    pub(crate) const ROWS_4: Self = Self::new(4, 128, 8, 4, 4);
+    pub(crate) const ALL: [Self; 6] = [
+        Self::LARGE,
+        Self::MEDIUM,
+        Self::SMALL,
+        Self::WIDE,
+        Self::ROWS_8,
+        Self::ROWS_4,
+    ];
+
+    const fn new(rows: u32, columns: u32, depth: u32, unit_rows: u32, unit_columns: u32) -> Self {
+        Self {
+            rows,
+            columns,
+            depth,
+            unit_rows,
+            unit_columns,
+        }
+    }
+
+    /// A tile named by its five numbers, joined by `x`.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let numbers: Option<Vec<u32>> = name.split('x').map(|x| x.parse().ok()).collect();
+        match numbers?[..] {
+            [rows, columns, depth, unit_rows, unit_columns] => {
+                Some(Self::new(rows, columns, depth, unit_rows, unit_columns))
+            }
+            _ => None,
+        }
+    }
+
+    /// Rows and columns.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.rows as usize, self.columns as usize)
+    }
+
+    pub(super) fn units_down(&self) -> u32 {
+        self.rows / self.unit_rows
+    }
+
+    pub(super) fn units_across(&self) -> u32 {
+        self.columns / self.unit_columns
+    }
+
+    pub(super) fn units(&self) -> u32 {
+        self.units_down() * self.units_across()
+    }
+
+    /// Tiles of an output.
+    pub(super) fn tiles(&self, m: usize, n: usize) -> usize {
+        m.div_ceil(self.rows as usize) * n.div_ceil(self.columns as usize)
+    }
+
+    /// Bytes of shared memory.
+    fn shared(&self, fold: Fold) -> u32 {
+        let stages = 8 * (self.rows + self.columns) * self.depth;
+        match fold {
+            Fold::Shared => stages + 4 * self.rows * self.columns,
+            Fold::None | Fold::Registers => stages,
+        }
+    }
+
+    /// Whether a device can run it.
+    pub(crate) fn fits(&self, fold: Fold, device: &Device) -> bool {
+        self.shared(fold) <= shared(device)
+    }
+
+    /// Cubes that are to share a multiprocessor; 0 leaves it to the compiler.
+    pub(super) fn resident(&self, fold: Fold) -> u32 {
+        // One cube multiplies while another waits. Totals in registers leave no room.
+        match fold {
+            Fold::None | Fold::Shared if *self == Self::LARGE => 2,
+            _ => 0,
+        }
+    }
+}
+
+/// Bytes of shared memory that a cube may take.
+fn shared(device: &Device) -> u32 {
+    match device.backend() {
+        Backend::Cuda(_) => 96 << 10,
+        Backend::Hip(_) => 64 << 10,
+        _ => 16 << 10,
+    }
+}
+
+/// A schedule.
+pub(super) struct Choice {
+    pub(super) tile: Tile,
+    pub(super) fold: Fold,
+    pub(super) split: bool,
+}
+
+/// Units that keep a large device busy.
+const BUSY: usize = 132 * 384;
+
+pub(super) fn choose(device: &Device, p: &Problem, panels: usize, plan: Plan) -> Choice {
+    let tile = plan.tile.unwrap_or_else(|| tile(device, p, panels));
+    let fold = if panels == 1 {
+        Fold::None
+    } else {
+        plan.fold.unwrap_or(if tile.fits(Fold::Shared, device) {
+            Fold::Shared
+        } else {
+            Fold::Registers
+        })
+    };
+    let busy = tile.tiles(p.m, p.n) * p.batch * tile.units() as usize >= BUSY;
+    let split = panels > 1
+        && 2 * p.batch <= CUBES
+        && 2 * p.batch * p.m * p.n <= SPLIT
+        && plan.split.unwrap_or(!busy);
+    Choice { tile, fold, split }
+}
+
+/// The largest tile whose cubes keep a device busy.
+fn tile(device: &Device, p: &Problem, panels: usize) -> Tile {
+    if p.m <= 4 {
+        return Tile::ROWS_4;
+    }
+    if p.m <= 8 {
+        return Tile::ROWS_8;
+    }
+    if p.m <= 32 && p.n > 32 {
+        return Tile::WIDE;
+    }
+    [Tile::LARGE, Tile::MEDIUM]
+        .into_iter()
+        .find(|tile| {
+            let cubes = tile.tiles(p.m, p.n) * p.batch * panels;
+            tile.fits(Fold::None, device) && cubes * tile.units() as usize >= BUSY
+        })
+        .unwrap_or(Tile::SMALL)
+}
