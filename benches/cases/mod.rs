@@ -2,6 +2,8 @@
 
 pub(crate) mod elementwise;
 pub(crate) mod movement;
+pub(crate) mod near;
+pub(crate) mod recurrence;
 pub(crate) mod reduce;
 
 use detml_core::Result;
@@ -73,6 +75,8 @@ pub(crate) fn all(scale: Scale) -> Vec<Case> {
     cases.extend(elementwise::cases(scale));
     cases.extend(reduce::cases(scale));
     cases.extend(movement::cases(scale));
+    cases.extend(near::cases(scale));
+    cases.extend(recurrence::cases(scale));
     cases
 }
 

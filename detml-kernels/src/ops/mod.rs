@@ -18,6 +18,7 @@ pub mod runs;
 pub mod scan;
 pub mod scatter;
 pub mod segment;
+pub mod selective_scan;
 #[cfg(test)]
 mod shapes;
 pub mod sort;
@@ -51,6 +52,7 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         scan::kernels(profile),
         scatter::kernels(profile),
         segment::kernels(profile),
+        selective_scan::kernels(profile),
         sort::kernels(profile),
         storage::kernels(profile),
         topk::kernels(profile),

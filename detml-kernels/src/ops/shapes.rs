@@ -86,7 +86,16 @@ fn any_shape(device: &Device) {
                     settled(what, neighbors::nearest(metric, x, x, shape, 2));
                     settled(what, neighbors::nearest(metric, x, x, shape, usize::MAX));
                     settled(what, neighbors::pairwise(metric, x, x, shape));
+                    settled(what, recurrence::linear(x, x, None, shape));
                 }
+                let scan = selective_scan::Shape {
+                    batch: 2,
+                    time: rows,
+                    channels: columns,
+                    states: 1,
+                };
+                let scan = selective_scan::Scan::new(scan, x, x, x, x, x);
+                settled(what, selective_scan::selective_scan(&scan));
                 settled(what, storage::encode_int8(x, shape));
             }
             settled("decode", storage::decode(Half::Bf16, &words, rows));

@@ -5,7 +5,9 @@ mod elementwise;
 mod gemm;
 mod host;
 mod layout;
+mod near;
 mod order;
+mod recurrence;
 mod reduce;
 
 use crate::fixtures::Fixture;
@@ -94,6 +96,8 @@ pub fn lanes() -> Vec<Lane> {
     all.extend(gemm::lanes());
     all.extend(order::lanes());
     all.extend(layout::lanes());
+    all.extend(near::lanes());
+    all.extend(recurrence::lanes());
     all.extend(boosting::lanes());
     all.extend(host::lanes());
     all

@@ -794,7 +794,10 @@ impl<L: Lanes> Loop for Finish<'_, L> {
 struct Line([f32; 16]);
 
 /// Lends four buffers of this thread, of at least the given lengths and with anything in them.
-pub(in crate::ops) fn with_scratch<R>(lengths: [usize; 4], work: impl FnOnce([&mut [f32]; 4]) -> R) -> R {
+pub(in crate::ops) fn with_scratch<R>(
+    lengths: [usize; 4],
+    work: impl FnOnce([&mut [f32]; 4]) -> R,
+) -> R {
     thread_local! {
         static SCRATCH: RefCell<[Vec<Line>; 4]> = const { RefCell::new([const { Vec::new() }; 4]) };
     }

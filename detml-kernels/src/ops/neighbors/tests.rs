@@ -242,3 +242,46 @@ fn mistakes_show() {
         i % 99 != 0 && distances[i] == distances[i - 1] && indices[i] > indices[i - 1]
     }));
 }
+
+/// Values of `scripts/near_recurrence.py`.
+#[test]
+fn matches_binary64() {
+    const SQUARED: [f64; 6] = [
+        191.56255440606077,
+        183.21163217923873,
+        190.64764490780678,
+        198.32958320508584,
+        208.07108035375794,
+        202.55678186014882,
+    ];
+    const MANHATTAN: [f64; 6] = [
+        191.79540872573853,
+        187.72191035747528,
+        192.48094391822815,
+        198.1770292520523,
+        204.7854630947113,
+        201.07009303569794,
+    ];
+    const INNER: [f64; 6] = [
+        2.776526189366024,
+        0.9193238818872516,
+        -0.03357055406561926,
+        6.334582029051646,
+        -4.5688299661742064,
+        0.9534312089615042,
+    ];
+    let small = |seed: u32, n: u32| -> Vec<f32> {
+        (0..n)
+            .map(|i| (hash(seed, i) >> 8) as f32 / 8_388_608.0 - 1.0)
+            .collect()
+    };
+    let (x, y) = (small(1, 600), small(2, 900));
+    for (metric, expected) in Metric::ALL.into_iter().zip([SQUARED, MANHATTAN, INNER]) {
+        let got = plain::pairwise(metric, &x, &y, [2, 3, 300]);
+        for (got, expected) in got.iter().zip(expected) {
+            // Some units in the last place of 200.
+            let error = (f64::from(*got) - expected).abs();
+            assert!(error < 1.5e-4, "{metric:?}: {got}, expected {expected}");
+        }
+    }
+}

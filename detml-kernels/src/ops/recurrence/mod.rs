@@ -27,6 +27,7 @@ use crate::ops::same_device;
 use crate::ops::tile::check_len;
 use detml_core::{Error, Result};
 
+pub(crate) use cpu::{Shared, for_parts};
 pub(crate) use gpu::kernels;
 
 /// The result of [`linear`].

@@ -236,3 +236,23 @@ fn mistakes_show() {
     }
     assert!(differs);
 }
+
+/// Values of `scripts/near_recurrence.py`.
+#[test]
+fn matches_binary64() {
+    const STATES: [f64; 4] = [
+        0.8941847085952759,
+        -0.602237732314137,
+        -0.5296586847042722,
+        -0.4998947293619782,
+    ];
+    let small = |seed: u32| -> Vec<f32> {
+        (0..100)
+            .map(|i| (hash(seed, i) >> 8) as f32 / 8_388_608.0 - 1.0)
+            .collect()
+    };
+    let (states, _) = plain::linear(&small(3), &small(4), None, [1, 100, 1]);
+    for (t, expected) in [0, 1, 50, 99].into_iter().zip(STATES) {
+        assert!((f64::from(states[t]) - expected).abs() < 3e-7, "state {t}");
+    }
+}
