@@ -1,5 +1,6 @@
 //! What is measured: one list for criterion (`ops`) and for the table (`table`).
 
+pub(crate) mod conv;
 pub(crate) mod elementwise;
 pub(crate) mod movement;
 pub(crate) mod near;
@@ -77,6 +78,7 @@ pub(crate) fn all(scale: Scale) -> Vec<Case> {
     cases.extend(movement::cases(scale));
     cases.extend(near::cases(scale));
     cases.extend(recurrence::cases(scale));
+    cases.extend(conv::cases(scale));
     cases
 }
 

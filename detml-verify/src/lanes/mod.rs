@@ -1,6 +1,7 @@
 //! Lanes: configurations of operations and estimators whose results are hashed.
 
 pub(crate) mod boosting;
+mod conv;
 mod elementwise;
 mod gemm;
 mod host;
@@ -94,6 +95,7 @@ pub fn lanes() -> Vec<Lane> {
     all.extend(elementwise::lanes());
     all.extend(reduce::lanes());
     all.extend(gemm::lanes());
+    all.extend(conv::lanes());
     all.extend(order::lanes());
     all.extend(layout::lanes());
     all.extend(near::lanes());

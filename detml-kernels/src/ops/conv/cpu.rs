@@ -244,7 +244,7 @@ fn run_sums<L: Lanes>(
         .saturating_mul(p.images * p.groups * p.rows);
     let threads = work >= SERIAL && rayon::current_num_threads() > 1;
     let out = Shared::new(out);
-    if plan.narrow.unwrap_or(p.rows < NARROW) {
+    if plan.narrow.unwrap_or_else(|| is_narrow::<L>(sums)) {
         narrow_sums::<L>(sums, source, w, bias, out, threads);
         return;
     }
@@ -284,10 +284,28 @@ fn run_sums<L: Lanes>(
         } else {
             source
         };
+        let batch = Batch {
+            source,
+            image,
+            first,
+            images,
+        };
         for product in &products {
-            product.run::<L>(source, image, first, images, out, threads, plan);
+            product.run::<L>(&batch, out, threads, plan);
         }
     }
+}
+
+/// Whether chains over places as they lie are faster than products: where rows are so few that
+/// copying places takes long, vectors are well filled, and a group's planes stay in a cache.
+fn is_narrow<L: Lanes>(sums: &[Sums]) -> bool {
+    let p = &sums[0];
+    let planes = p.channels * p.axes[0].source * p.axes[1].source;
+    p.rows < NARROW
+        || (p.rows <= 16
+            && planes <= 1 << 17
+            && p.images * p.groups >= rayon::current_num_threads()
+            && sums.iter().all(|p| p.axes[1].len >= 3 * L::WIDTH))
 }
 
 /// One class of sums as products of matrices, its weights packed.
@@ -318,21 +336,22 @@ impl<'a> Product<'a> {
         let group = down * L::ROWS * p.terms();
         let mut weights = vec![0.0f32; p.groups * group];
         let taps = weight_taps(p);
-        // A chunk is a step of rows in a panel; short last panels are in chunks of their own.
-        let pack = |g: usize, out: &mut [f32]| {
-            let mut out = out;
-            for from in (0..p.terms()).step_by(p.panel) {
-                let k = p.panel.min(p.terms() - from);
+        let pack = |g: usize, mut out: &mut [f32]| {
+            for taps in taps.chunks(p.panel) {
+                let runs = runs_of(taps);
                 for step in 0..down {
-                    let (part, rest) = std::mem::take(&mut out).split_at_mut(L::ROWS * k);
+                    let part = L::ROWS * taps.len();
+                    let (part, rest) = std::mem::take(&mut out).split_at_mut(part);
                     out = rest;
-                    let rows = step * L::ROWS..p.rows.min((step + 1) * L::ROWS);
-                    for (r, row) in rows.enumerate() {
-                        let w = &w[g * p.group + row * p.row..];
-                        for (out, tap) in part.chunks_exact_mut(L::ROWS).zip(&taps[from..]) {
-                            out[r] = w[*tap];
-                        }
-                    }
+                    let first = step * L::ROWS;
+                    L::dispatch(Turn {
+                        source: w,
+                        lanes: L::ROWS.min(p.rows - first),
+                        lane: |l| g * p.group + (first + l) * p.row,
+                        runs: &runs,
+                        width: L::ROWS,
+                        out: part,
+                    });
                 }
             }
         };
@@ -352,24 +371,12 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// Fills the places of `images` images, whose first is `first` and the first in `source`.
-    #[allow(clippy::too_many_arguments)]
-    fn run<L: Lanes>(
-        &self,
-        source: &[f32],
-        image: usize,
-        first: usize,
-        images: usize,
-        out: Shared<'_>,
-        threads: bool,
-        plan: Plan,
-    ) {
+    /// Fills the places of the images of a batch.
+    fn run<L: Lanes>(&self, batch: &Batch<'_>, out: Shared<'_>, threads: bool, plan: Plan) {
         let p = self.p;
         let width = L::WIDTH * L::VECTORS;
-        let across = p.places().div_ceil(width);
-        if across == 0 {
-            return;
-        }
+        let all = batch.images * p.places();
+        let across = all.div_ceil(width);
         // Totals of a tile stay in the second-level cache; all threads have tiles.
         let pool = if threads {
             rayon::current_num_threads()
@@ -377,26 +384,22 @@ impl<'a> Product<'a> {
             1
         };
         let fit = ((1 << 16) / (p.rows.next_multiple_of(L::ROWS) * width)).clamp(1, 16);
-        let fair = (images * p.groups * across).div_ceil(3 * pool);
-        let steps = plan.steps.unwrap_or(fit.min(fair)).clamp(1, across);
+        let fair = (p.groups * across).div_ceil(3 * pool);
+        let steps = plan.steps.unwrap_or(fit.min(fair)).clamp(1, across.max(1));
         let tiles = across.div_ceil(steps);
-        for_tasks(images * p.groups * tiles, threads, &|task| {
-            let (tile, group) = (task % tiles, task / tiles % p.groups);
-            let n = task / (tiles * p.groups);
-            let at = n * image + group * p.channels * self.channel;
-            let columns = tile * steps * width..((tile + 1) * steps * width).min(p.places());
-            let member = (first + n) * p.groups + group;
-            self.tile::<L>(&source[at..], group, columns, member, out);
+        for_tasks(p.groups * tiles, threads, &|task| {
+            let (group, tile) = (task / tiles, task % tiles);
+            let columns = tile * steps * width..((tile + 1) * steps * width).min(all);
+            self.tile::<L>(batch, group, columns, out);
         });
     }
 
-    /// The places `columns` of a group of an image, `member` of all groups of all images.
+    /// The places `columns` of a group, counted over the images of the batch.
     fn tile<L: Lanes>(
         &self,
-        source: &[f32],
+        batch: &Batch<'_>,
         group: usize,
         columns: Range<usize>,
-        member: usize,
         out: Shared<'_>,
     ) {
         let p = self.p;
@@ -412,6 +415,7 @@ impl<'a> Product<'a> {
             0,
         ];
         let weights = &self.weights[group * self.group..][..self.group];
+        let source = &batch.source[group * p.channels * self.channel..];
         let each_column = |step: usize| {
             let first = columns.start + step * width;
             first..columns.end.min(first + width)
@@ -425,21 +429,20 @@ impl<'a> Product<'a> {
                     L::dispatch(Gather::<L, _> {
                         source,
                         terms: &self.terms[from..from + k],
-                        runs: self.runs(columns.clone()),
+                        runs: self.runs(batch.image, columns.clone()),
                         out: packed,
                         lanes: PhantomData,
                     });
                     for i in 0..down {
                         let at = (down * from + i * k) * L::ROWS;
-                        L::micro(Micro {
-                            a: &weights[at..][..L::ROWS * k],
-                            b: packed,
-                            stride: width,
-                            totals: &mut totals[(step * down + i) * slot..][..slot],
-                            rows: L::ROWS.min(p.rows - i * L::ROWS),
-                            vectors: columns.len().div_ceil(L::WIDTH),
-                            with: if from > 0 { With::Add } else { With::Store },
-                        });
+                        micro::<L>(
+                            &weights[at..][..L::ROWS * k],
+                            packed,
+                            &mut totals[(step * down + i) * slot..][..slot],
+                            L::ROWS.min(p.rows - i * L::ROWS),
+                            columns.len().div_ceil(L::WIDTH),
+                            from > 0,
+                        );
                     }
                 }
                 from += k;
@@ -449,15 +452,15 @@ impl<'a> Product<'a> {
             }
             for step in 0..across {
                 for i in 0..down {
-                    let rows = i * L::ROWS..p.rows.min((i + 1) * L::ROWS);
                     L::dispatch(Finish {
                         p,
                         bias: self.bias.map(|b| &b[group * p.rows..]),
                         totals: &mut totals[(step * down + i) * slot..][..slot],
                         width,
-                        rows,
+                        rows: i * L::ROWS..p.rows.min((i + 1) * L::ROWS),
                         columns: each_column(step),
-                        member,
+                        first: batch.first,
+                        group,
                         out,
                     });
                 }
@@ -466,19 +469,40 @@ impl<'a> Product<'a> {
     }
 
     /// Places that lie side by side in the source: the first one's lane, and how many.
-    fn runs(&self, columns: Range<usize>) -> impl Iterator<Item = (usize, usize)> + Clone {
-        let (row, lane_row) = (self.p.axes[1].len, self.lane_row);
-        let mut at = columns.start;
+    fn runs(
+        &self,
+        image: usize,
+        columns: Range<usize>,
+    ) -> impl Iterator<Item = (usize, usize)> + Clone {
+        let [rows, across] = self.p.axes.map(|axis| axis.len);
+        let lane_row = self.lane_row;
+        let row = columns.start / across;
+        let (mut n, mut i, mut j) = (row / rows, row % rows, columns.start % across);
+        let mut left = columns.len();
         std::iter::from_fn(move || {
-            if at == columns.end {
+            if left == 0 {
                 return None;
             }
-            let (i, j) = (at / row, at % row);
-            let len = (row - j).min(columns.end - at);
-            at += len;
-            Some((i * lane_row + j, len))
+            let lane = n * image + i * lane_row + j;
+            let len = (across - j).min(left);
+            left -= len;
+            (i, j) = (i + 1, 0);
+            if i == rows {
+                (n, i) = (n + 1, 0);
+            }
+            Some((lane, len))
         })
     }
+}
+
+/// Images that lie in memory with their padding.
+struct Batch<'a> {
+    source: &'a [f32],
+    /// Elements of an image.
+    image: usize,
+    /// The first one's number, and how many.
+    first: usize,
+    images: usize,
 }
 
 /// Offsets within a row of the weights of a sum's terms.
@@ -492,6 +516,18 @@ fn weight_taps(p: &Sums) -> Vec<usize> {
         }
     }
     taps
+}
+
+/// Offsets that follow each other: the first one, and how many.
+fn runs_of(offsets: &[usize]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &at in offsets {
+        match runs.last_mut() {
+            Some((first, len)) if *first + *len == at => *len += 1,
+            _ => runs.push((at, 1)),
+        }
+    }
+    runs
 }
 
 /// Copies the elements that runs of places see, a row of `WIDTH * VECTORS` for each term.
@@ -525,7 +561,7 @@ impl<L: Lanes, R: Iterator<Item = (usize, usize)>> Loop for Gather<'_, L, R> {
             if whole {
                 let from = &source[runs[0].0 + term..][..width];
                 for v in 0..L::VECTORS {
-                    L::load(&from[v * L::WIDTH..]).store(&mut out[v * L::WIDTH..]);
+                    store(load::<L>(&from[v * L::WIDTH..]), &mut out[v * L::WIDTH..]);
                 }
                 continue;
             }
@@ -536,7 +572,7 @@ impl<L: Lanes, R: Iterator<Item = (usize, usize)>> Loop for Gather<'_, L, R> {
                 let mut at = 0;
                 while at < len {
                     match from.get(at..at + L::WIDTH) {
-                        Some(from) => L::load(from).store(&mut out[at..]),
+                        Some(from) => store(load::<L>(from), &mut out[at..]),
                         None => out[at..len].copy_from_slice(&from[at..len]),
                     }
                     at += L::WIDTH;
@@ -554,7 +590,8 @@ struct Finish<'a, 'o> {
     width: usize,
     rows: Range<usize>,
     columns: Range<usize>,
-    member: usize,
+    first: usize,
+    group: usize,
     out: Shared<'o>,
 }
 
@@ -571,25 +608,33 @@ impl Loop for Finish<'_, '_> {
         let dense = (rows.place_step, across.place_step) == (1, 1);
         for (row, totals) in self.rows.zip(self.totals.chunks_exact_mut(self.width)) {
             finish_row(ieee, totals, self.bias.map(|b| b[row]));
-            let at = (self.member * p.rows + row) * plane;
-            if dense {
-                // SAFETY: rows and places belong to one task each.
-                let out = unsafe { out.part(at + columns.start, columns.len()) };
-                out.copy_from_slice(&totals[..columns.len()]);
-                continue;
-            }
-            let (mut i, mut j) = (columns.start / across.len, columns.start % across.len);
-            for x in &totals[..columns.len()] {
-                let place = at
-                    + (rows.place_first + i * rows.place_step) * p.plane[1]
-                    + across.place_first
-                    + j * across.place_step;
-                // SAFETY: as above.
-                let out = unsafe { out.part(place, 1) };
-                out[0] = *x;
-                j += 1;
-                if j == across.len {
-                    (i, j) = (i + 1, 0);
+            let mut totals = &totals[..columns.len()];
+            let mut at = columns.start;
+            while at < columns.end {
+                let (n, place) = (at / p.places(), at % p.places());
+                let member = (self.first + n) * p.groups + self.group;
+                let (now, rest) = totals.split_at((p.places() - place).min(totals.len()));
+                (totals, at) = (rest, at + now.len());
+                let image = (member * p.rows + row) * plane;
+                if dense {
+                    // SAFETY: rows and places belong to one task each.
+                    let out = unsafe { out.part(image + place, now.len()) };
+                    out.copy_from_slice(now);
+                    continue;
+                }
+                let (mut i, mut j) = (place / across.len, place % across.len);
+                for x in now {
+                    let place = image
+                        + (rows.place_first + i * rows.place_step) * p.plane[1]
+                        + across.place_first
+                        + j * across.place_step;
+                    // SAFETY: as above.
+                    let out = unsafe { out.part(place, 1) };
+                    out[0] = *x;
+                    j += 1;
+                    if j == across.len {
+                        (i, j) = (i + 1, 0);
+                    }
                 }
             }
         }
@@ -635,8 +680,8 @@ fn narrow_sums<L: Lanes>(
     let p = &sums[0];
     for_tasks(p.images * p.groups, threads, &|member| {
         let most = classes.iter().map(|c| c.terms.len()).max().unwrap_or(0);
-        let row = sums.iter().map(|p| p.axes[1].len).max().unwrap_or(0);
-        let lengths = [p.channels * padded + SLACK, most, row + SLACK, 0];
+        let row = sums.iter().map(|p| p.axes[1].len).max().unwrap_or(0) + SLACK;
+        let lengths = [p.channels * padded + SLACK, 4 * most, 4 * row, 0];
         with_scratch(lengths, |[planes, weights, totals, _]| {
             let from = member * p.channels * unpadded;
             for c in 0..p.channels {
@@ -645,23 +690,38 @@ fn narrow_sums<L: Lanes>(
             }
             let group = member % p.groups;
             for class in &classes {
-                for row in 0..p.rows {
-                    let at = group * class.p.group + row * class.p.row;
+                let mut first = 0;
+                while first < p.rows {
+                    // As many rows as their sums fit registers.
+                    let rows = match p.rows - first {
+                        4.. if L::ROWS >= 8 => 4,
+                        2.. => 2,
+                        _ => 1,
+                    };
                     // Without terms there are no weights.
-                    let w = w.get(at..).unwrap_or_default();
-                    for (out, tap) in weights.iter_mut().zip(&class.taps) {
-                        *out = w[*tap];
+                    let w = w.get(group * class.p.group..).unwrap_or_default();
+                    let weights = &mut weights[..rows * class.taps.len()];
+                    for (out, tap) in weights.chunks_exact_mut(rows).zip(&class.taps) {
+                        for (r, out) in out.iter_mut().enumerate() {
+                            *out = w[(first + r) * class.p.row + tap];
+                        }
                     }
-                    L::dispatch(Narrow::<L> {
+                    let narrow = Narrow {
                         class,
                         planes,
-                        weights: &weights[..class.taps.len()],
-                        bias: bias.map(|b| b[group * p.rows + row]),
+                        weights,
+                        bias: bias.map(|b| &b[group * p.rows + first..]),
                         totals,
-                        at: (member * p.rows + row) * p.plane[0] * p.plane[1],
+                        row,
+                        at: (member * p.rows + first) * p.plane[0] * p.plane[1],
                         out,
-                        lanes: PhantomData,
-                    });
+                    };
+                    match rows {
+                        4 => L::dispatch(Rows::<L, 4>(narrow, PhantomData)),
+                        2 => L::dispatch(Rows::<L, 2>(narrow, PhantomData)),
+                        _ => L::dispatch(Rows::<L, 1>(narrow, PhantomData)),
+                    }
+                    first += rows;
                 }
             }
         });
@@ -675,96 +735,115 @@ struct Class<'a> {
     lane_row: usize,
 }
 
-/// One row of narrow sums: an output plane's places of a class.
-struct Narrow<'a, 'o, L> {
+/// Some rows of narrow sums: as many output planes' places of a class.
+struct Narrow<'a, 'o> {
     class: &'a Class<'a>,
     planes: &'a [f32],
+    /// Those of the rows for each term.
     weights: &'a [f32],
-    bias: Option<f32>,
+    bias: Option<&'a [f32]>,
+    /// Totals of the rows, `row` apart.
     totals: &'a mut [f32],
-    /// The output plane's first element.
+    row: usize,
+    /// The first output plane's first element.
     at: usize,
     out: Shared<'o>,
-    lanes: PhantomData<L>,
 }
 
-impl<L: Lanes> Loop for Narrow<'_, '_, L> {
+struct Rows<'a, 'o, L, const R: usize>(Narrow<'a, 'o>, PhantomData<L>);
+
+impl<L: Lanes, const R: usize> Loop for Rows<'_, '_, L, R> {
     type Output = ();
 
     #[inline(always)]
     fn run(self, ieee: Ieee) {
-        let Self {
+        let Narrow {
             class,
+            planes,
             weights,
-            totals: row,
+            bias,
+            totals,
+            row,
+            at,
             out,
-            ..
-        } = self;
+        } = self.0;
         let p = class.p;
         let [rows, across] = p.axes;
         for i in 0..rows.len {
             let mut j = 0;
             while j < across.len {
-                let source = &self.planes[i * class.lane_row + j..];
-                let totals = &mut row[j..];
+                let source = &planes[i * class.lane_row + j..];
+                let totals = &mut totals[j..];
                 let vectors = (across.len - j).div_ceil(L::WIDTH).min(4);
                 match vectors {
-                    1 => chain::<L, 1>(ieee, p.panel, source, &class.terms, weights, totals),
-                    2 => chain::<L, 2>(ieee, p.panel, source, &class.terms, weights, totals),
-                    3 => chain::<L, 3>(ieee, p.panel, source, &class.terms, weights, totals),
-                    _ => chain::<L, 4>(ieee, p.panel, source, &class.terms, weights, totals),
+                    1 => chain::<L, R, 1>(ieee, p, source, &class.terms, weights, totals, row),
+                    2 => chain::<L, R, 2>(ieee, p, source, &class.terms, weights, totals, row),
+                    3 => chain::<L, R, 3>(ieee, p, source, &class.terms, weights, totals, row),
+                    _ => chain::<L, R, 4>(ieee, p, source, &class.terms, weights, totals, row),
                 }
                 j += vectors * L::WIDTH;
             }
-            let totals = &mut row[..across.len];
-            finish_row(ieee, totals, self.bias);
-            let at = self.at
-                + (rows.place_first + i * rows.place_step) * p.plane[1]
-                + across.place_first;
-            // SAFETY: an output plane belongs to one task.
-            let out = unsafe { out.part(at, (across.len - 1) * across.place_step + 1) };
-            if across.place_step == 1 {
-                out.copy_from_slice(totals);
-            } else {
-                for (out, x) in out.iter_mut().step_by(across.place_step).zip(totals) {
-                    *out = *x;
+            for r in 0..R {
+                let totals = &mut totals[r * row..][..across.len];
+                finish_row(ieee, totals, bias.map(|b| b[r]));
+                let at = at
+                    + (r * p.plane[0] + rows.place_first + i * rows.place_step) * p.plane[1]
+                    + across.place_first;
+                // SAFETY: an output plane belongs to one task.
+                let out = unsafe { out.part(at, (across.len - 1) * across.place_step + 1) };
+                if across.place_step == 1 {
+                    out.copy_from_slice(totals);
+                } else {
+                    for (out, x) in out.iter_mut().step_by(across.place_step).zip(totals) {
+                        *out = *x;
+                    }
                 }
             }
         }
     }
 }
 
-/// The totals of `V` vectors of places.
+/// The totals of `R` rows of `V` vectors of places, `row` apart.
 #[inline(always)]
-fn chain<L: Lanes, const V: usize>(
+fn chain<L: Lanes, const R: usize, const V: usize>(
     ieee: Ieee,
-    panel: usize,
+    p: &Sums,
     source: &[f32],
     terms: &[usize],
     weights: &[f32],
-    out: &mut [f32],
+    totals: &mut [f32],
+    row: usize,
 ) {
-    let mut totals = [L::splat(0.0); V];
-    for (index, (terms, weights)) in terms.chunks(panel).zip(weights.chunks(panel)).enumerate() {
+    let mut from = 0;
+    loop {
+        let to = terms.len().min(from + p.panel);
         // `N6`: a chain from +0 over ascending k, the panels' sums in order.
-        let mut sums = [L::splat(0.0); V];
-        for (term, w) in terms.iter().zip(weights) {
+        let mut sums = [[L::splat(0.0); V]; R];
+        let weights = weights[from * R..to * R].chunks_exact(R);
+        for (term, w) in terms[from..to].iter().zip(weights) {
             let source = &source[*term..][..V * L::WIDTH];
-            let w = L::splat(*w);
             for v in 0..V {
-                sums[v] = L::load(&source[v * L::WIDTH..]).fma(w, sums[v], ieee);
+                let x = load::<L>(&source[v * L::WIDTH..]);
+                for r in 0..R {
+                    sums[r][v] = x.fma(L::splat(w[r]), sums[r][v], ieee);
+                }
             }
         }
-        for v in 0..V {
-            totals[v] = if index == 0 {
-                sums[v]
-            } else {
-                totals[v].add(sums[v], ieee)
-            };
+        for r in 0..R {
+            for v in 0..V {
+                let total = &mut totals[r * row + v * L::WIDTH..];
+                let sum = if from == 0 {
+                    sums[r][v]
+                } else {
+                    load::<L>(total).add(sums[r][v], ieee)
+                };
+                store(sum, total);
+            }
         }
-    }
-    for v in 0..V {
-        totals[v].store(&mut out[v * L::WIDTH..]);
+        from = to;
+        if from == terms.len() {
+            return;
+        }
     }
 }
 
@@ -778,7 +857,7 @@ fn run_weights<L: Lanes>(p: &Sums, x: &[f32], y: &[f32], out: &mut [f32], plan: 
     let threads = work >= SERIAL && pool > 1;
     if plan
         .narrow
-        .unwrap_or(p.rows < NARROW && p.channels < NARROW && p.groups >= L::WIDTH)
+        .unwrap_or(p.rows <= 16 && p.channels <= 16 && p.groups >= L::WIDTH)
     {
         narrow_weights::<L>(p, x, y, out, threads);
         return;
@@ -836,12 +915,7 @@ fn run_weights<L: Lanes>(p: &Sums, x: &[f32], y: &[f32], out: &mut [f32], plan: 
             let mut panel = 0;
             // With no place at all the totals stay +0.
             while panel < panels {
-                walk.panel::<L>(
-                    at / size,
-                    panel,
-                    totals,
-                    if panel > 0 { With::Add } else { With::Store },
-                );
+                walk.panel::<L>(at / size, panel, totals, panel > 0);
                 panel += 1;
             }
         });
@@ -856,7 +930,7 @@ fn run_weights<L: Lanes>(p: &Sums, x: &[f32], y: &[f32], out: &mut [f32], plan: 
                 threads,
                 &|at, sums| {
                     let task = at / size;
-                    walk.panel::<L>(task % tasks, first + task / tasks, sums, With::Store);
+                    walk.panel::<L>(task % tasks, first + task / tasks, sums, false);
                 },
             );
             let sums = &sums;
@@ -942,7 +1016,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// One panel of one task.
-    fn panel<L: Lanes>(&self, task: usize, panel: usize, totals: &mut [f32], with: With) {
+    fn panel<L: Lanes>(&self, task: usize, panel: usize, totals: &mut [f32], add: bool) {
         let p = self.p;
         let width = L::WIDTH * L::VECTORS;
         let slot = L::ROWS * width;
@@ -1002,15 +1076,14 @@ impl Walk<'_> {
                     out: packed_b,
                 });
                 for i in 0..down {
-                    L::micro(Micro {
-                        a: &packed_a[i * L::ROWS * k..][..L::ROWS * k],
-                        b: packed_b,
-                        stride: width,
-                        totals: &mut totals[(step * down + i) * slot..][..slot],
-                        rows: L::ROWS.min(p.rows - i * L::ROWS),
-                        vectors: lanes.len().div_ceil(L::WIDTH),
-                        with,
-                    });
+                    micro::<L>(
+                        &packed_a[i * L::ROWS * k..][..L::ROWS * k],
+                        packed_b,
+                        &mut totals[(step * down + i) * slot..][..slot],
+                        L::ROWS.min(p.rows - i * L::ROWS),
+                        lanes.len().div_ceil(L::WIDTH),
+                        add,
+                    );
                 }
             }
         });
@@ -1180,7 +1253,7 @@ impl<L: Lanes> Loop for Interleave<'_, L> {
             let mut j = 0;
             if l + 8 <= groups.min(L::WIDTH) {
                 while j + 8 <= len {
-                    L::transpose(
+                    transpose::<L>(
                         &source[l * apart + j..],
                         apart,
                         &mut out[j * L::WIDTH + l..],
@@ -1277,7 +1350,7 @@ fn taps<L: Lanes, const T: usize>(
 ) {
     let mut chains = [L::splat(0.0); T];
     for t in 0..T {
-        chains[t] = L::load(&sums[t * L::WIDTH..]);
+        chains[t] = load::<L>(&sums[t * L::WIDTH..]);
     }
     let places = ys.len() / L::WIDTH;
     let mut of_x = [xs; T];
@@ -1286,14 +1359,14 @@ fn taps<L: Lanes, const T: usize>(
         of_x[t] = &xs[lanes[t] * L::WIDTH..][..end];
     }
     for (q, y) in ys.chunks_exact(L::WIDTH).enumerate() {
-        let y = L::load(y);
+        let y = load::<L>(y);
         for t in 0..T {
-            let x = L::load(&of_x[t][q * lane * L::WIDTH..]);
+            let x = load::<L>(&of_x[t][q * lane * L::WIDTH..]);
             chains[t] = x.fma(y, chains[t], ieee);
         }
     }
     for t in 0..T {
-        chains[t].store(&mut sums[t * L::WIDTH..]);
+        store(chains[t], &mut sums[t * L::WIDTH..]);
     }
 }
 
@@ -1326,4 +1399,42 @@ fn fold(ieee: Ieee, totals: &mut [f32], sums: &[f32], first: bool) {
             *total = ieee.add(*total, *sum);
         }
     }
+}
+
+/// Runs a micro-tile's chains over the terms of a panel, `ROWS` elements of `a` and a row of `b`
+/// each, and stores their sums or adds them to the totals.
+#[inline(always)]
+fn micro<L: Lanes>(
+    a: &[f32],
+    b: &[f32],
+    totals: &mut [f32],
+    rows: usize,
+    vectors: usize,
+    add: bool,
+) {
+    L::micro(Micro {
+        a,
+        b,
+        stride: L::WIDTH * L::VECTORS,
+        totals,
+        rows,
+        vectors,
+        with: if add { With::Add } else { With::Store },
+    });
+}
+
+#[inline(always)]
+fn load<L: Lanes>(x: &[f32]) -> L {
+    L::load(x)
+}
+
+#[inline(always)]
+fn store<L: Lanes>(x: L, to: &mut [f32]) {
+    x.store(to);
+}
+
+/// Eight elements of each of eight rows as columns.
+#[inline(always)]
+fn transpose<L: Lanes>(rows: &[f32], from: usize, out: &mut [f32], to: usize) {
+    L::transpose(rows, from, out, to);
 }

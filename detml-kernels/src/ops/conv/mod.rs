@@ -74,7 +74,7 @@ impl Default for Conv2d {
 
 impl Conv2d {
     /// Stride 1, no padding, dilation 1, one group.
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
             stride: [1; 2],
             padding: [[0; 2]; 2],
@@ -84,25 +84,25 @@ impl Conv2d {
     }
 
     /// Rows and columns from an output to the next, at least 1.
-    pub fn stride(mut self, stride: [usize; 2]) -> Self {
+    pub const fn stride(mut self, stride: [usize; 2]) -> Self {
         self.stride = stride;
         self
     }
 
     /// Zeros above and below, to the left and to the right; may exceed the image.
-    pub fn padding(mut self, padding: [[usize; 2]; 2]) -> Self {
+    pub const fn padding(mut self, padding: [[usize; 2]; 2]) -> Self {
         self.padding = padding;
         self
     }
 
     /// Rows and columns from a weight to the next, at least 1.
-    pub fn dilation(mut self, dilation: [usize; 2]) -> Self {
+    pub const fn dilation(mut self, dilation: [usize; 2]) -> Self {
         self.dilation = dilation;
         self
     }
 
     /// Groups into which channels are cut; outputs see the channels of their own group.
-    pub fn groups(mut self, groups: usize) -> Self {
+    pub const fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self
     }

@@ -520,3 +520,58 @@ fn misfits_are_refused_by_name() {
         "conv2d: expected shape 2 x 4 x 8 x 8 = 512 elements for x, got 5"
     );
 }
+
+/// Against PyTorch in binary64 (`scripts/conv.py`): `N6` says which bits, this that they are near
+/// the truth.
+#[test]
+fn errors_are_those_of_the_order() {
+    let mut conv = Conv2d::new().padding([[1, 0], [2, 1]]).stride([2, 3]);
+    let strided = (conv, [1, 2, 8, 9], [3, 2, 3, 3]);
+    conv = Conv2d::new()
+        .padding([[1, 1], [0, 2]])
+        .stride([2, 1])
+        .dilation([3, 2])
+        .groups(2);
+    let dilated = (conv, [2, 4, 7, 6], [6, 2, 2, 3]);
+    conv = Conv2d::new().padding(same(1)).stride([1, 2]).groups(5);
+    let depthwise = (conv, [1, 5, 6, 5], [5, 1, 3, 3]);
+    conv = Conv2d::new().padding([[1, 1], [0, 0]]);
+    let deep = (conv, [1, 130, 2, 3], [1, 130, 2, 2]);
+    let plain = (Conv2d::new(), [2, 3, 5, 6], [4, 3, 3, 2]);
+
+    let mut got = Vec::new();
+    let named = [
+        ("plain", plain),
+        ("strided", strided),
+        ("dilated groups", dilated),
+        ("depthwise", depthwise),
+        ("deep", deep),
+    ];
+    for (seed, (name, (conv, x, w))) in (1..).zip(named) {
+        let mut case = Case::new(conv, x, w);
+        case.seed = seed;
+        let results = case.run(&Device::cpu(), Schedule::default());
+        for (part, values) in [
+            ("forward", results.biased),
+            ("data", results.data),
+            ("weight", results.weights),
+        ] {
+            got.extend(values.into_iter().map(|value| (name, part, value)));
+        }
+    }
+    let reference: Vec<&str> = include_str!("reference.tsv").lines().collect();
+    assert_eq!(got.len(), reference.len());
+    for (i, ((name, part, value), line)) in got.into_iter().zip(reference).enumerate() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        assert_eq!(fields[..2], [name, part]);
+        let exact: f64 = fields[2].parse().unwrap();
+        let size: f64 = fields[3].parse().unwrap();
+        // A chain of 256 and a fold of 3, half a unit each, and the bias.
+        let bound = size * 260.0 * 2f64.powi(-24);
+        let error = (value as f64 - exact).abs();
+        assert!(
+            error <= bound,
+            "{name} {part} {i}: {error:e} above {bound:e}"
+        );
+    }
+}
