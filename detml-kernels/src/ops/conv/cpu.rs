@@ -10,12 +10,13 @@
 //! places. Groups with few output channels would leave it idle: they run each place's chain over
 //! vectors of places as they lie, and weight gradients of such groups over vectors of groups.
 
-use super::{Axis, Sums, finish};
-use crate::device::{Loop, Simd};
+use super::{Axis, Sums, finish, outside};
+use crate::device::{Loop, Simd, zeros};
 use crate::ieee::Ieee;
 use crate::ops::gemm::cpu::{Micro, With, with_scratch};
 use crate::ops::gemm::lanes::Lanes;
 use crate::ops::parallel::for_chunks;
+use detml_core::Result;
 use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -65,13 +66,20 @@ pub(super) fn sums(
     bias: Option<&[f32]>,
     out: &mut [f32],
     plan: Plan,
-) {
-    dispatch!(simd, run_sums(sums, source, w, bias, out, plan));
+) -> Result<()> {
+    dispatch!(simd, run_sums(sums, source, w, bias, out, plan))
 }
 
 /// The weight gradient of the convolution `p`.
-pub(super) fn weights(simd: Simd, p: &Sums, x: &[f32], y: &[f32], out: &mut [f32], plan: Plan) {
-    dispatch!(simd, run_weights(p, x, y, out, plan));
+pub(super) fn weights(
+    simd: Simd,
+    p: &Sums,
+    x: &[f32],
+    y: &[f32],
+    out: &mut [f32],
+    plan: Plan,
+) -> Result<()> {
+    dispatch!(simd, run_weights(p, x, y, out, plan))
 }
 
 /// Where the elements of a padded plane lie.
@@ -89,13 +97,7 @@ struct Plane {
 
 impl Plane {
     fn new(sums: &[Sums], phases: bool) -> Self {
-        let outside = |i: usize| {
-            sums.iter().fold([0, 0], |[low, high], s| {
-                let [l, h] = s.axes[i].outside();
-                [low.max(l), high.max(h)]
-            })
-        };
-        let (rows, columns) = (outside(0), outside(1));
+        let (rows, columns) = (outside(sums, 0), outside(sums, 1));
         let size = [sums[0].axes[0].source, sums[0].axes[1].source];
         let phases = if phases { sums[0].axes[1].scale } else { 1 };
         Self {
@@ -235,8 +237,8 @@ fn run_sums<L: Lanes>(
     bias: Option<&[f32]>,
     out: &mut [f32],
     plan: Plan,
-) {
-    let Some(p) = sums.first() else { return };
+) -> Result<()> {
+    let Some(p) = sums.first() else { return Ok(()) };
     let work = sums
         .iter()
         .map(|p| p.places().saturating_mul(p.terms()))
@@ -246,7 +248,7 @@ fn run_sums<L: Lanes>(
     let out = Shared::new(out);
     if plan.narrow.unwrap_or_else(|| is_narrow::<L>(sums)) {
         narrow_sums::<L>(sums, source, w, bias, out, threads);
-        return;
+        return Ok(());
     }
     let plane = Plane::new(sums, true);
     let (channels, unpadded) = (p.groups * p.channels, plane.size[0] * plane.size[1]);
@@ -262,11 +264,11 @@ fn run_sums<L: Lanes>(
             .clamp(1, p.images),
         false => p.images,
     };
-    let mut scratch = vec![0.0f32; if copies { at_once * image + SLACK } else { 0 }];
+    let mut scratch = zeros::<f32>(if copies { at_once * image + SLACK } else { 0 })?;
     let products: Vec<Product<'_>> = sums
         .iter()
         .map(|p| Product::new::<L>(p, &plane, padded, w, bias, threads))
-        .collect();
+        .collect::<Result<_>>()?;
     for first in (0..p.images).step_by(at_once) {
         let images = at_once.min(p.images - first);
         let source = if copies {
@@ -294,6 +296,7 @@ fn run_sums<L: Lanes>(
             product.run::<L>(&batch, out, threads, plan);
         }
     }
+    Ok(())
 }
 
 /// Whether chains over places as they lie are faster than products: where rows are so few that
@@ -331,10 +334,10 @@ impl<'a> Product<'a> {
         w: &[f32],
         bias: Option<&'a [f32]>,
         threads: bool,
-    ) -> Self {
+    ) -> Result<Self> {
         let down = p.rows.div_ceil(L::ROWS);
         let group = down * L::ROWS * p.terms();
-        let mut weights = vec![0.0f32; p.groups * group];
+        let mut weights = zeros::<f32>(p.groups * group)?;
         let taps = weight_taps(p);
         let pack = |g: usize, mut out: &mut [f32]| {
             for taps in taps.chunks(p.panel) {
@@ -360,7 +363,7 @@ impl<'a> Product<'a> {
                 pack(at / group, out)
             });
         }
-        Self {
+        Ok(Self {
             p,
             bias,
             weights,
@@ -368,7 +371,7 @@ impl<'a> Product<'a> {
             terms: plane.terms(p, channel),
             lane_row: plane.lane(&p.axes)[0],
             channel,
-        }
+        })
     }
 
     /// Fills the places of the images of a batch.
@@ -847,7 +850,13 @@ fn chain<L: Lanes, const R: usize, const V: usize>(
     }
 }
 
-fn run_weights<L: Lanes>(p: &Sums, x: &[f32], y: &[f32], out: &mut [f32], plan: Plan) {
+fn run_weights<L: Lanes>(
+    p: &Sums,
+    x: &[f32],
+    y: &[f32],
+    out: &mut [f32],
+    plan: Plan,
+) -> Result<()> {
     let places = p.images * p.places();
     let columns = p.terms();
     let work = [places, columns, p.groups, p.rows]
@@ -855,12 +864,12 @@ fn run_weights<L: Lanes>(p: &Sums, x: &[f32], y: &[f32], out: &mut [f32], plan: 
         .fold(1usize, usize::saturating_mul);
     let pool = rayon::current_num_threads();
     let threads = work >= SERIAL && pool > 1;
-    if plan
-        .narrow
-        .unwrap_or(p.rows <= 16 && p.channels <= 16 && p.groups >= L::WIDTH)
-    {
+    if plan.narrow.unwrap_or_else(|| {
+        let plane = p.axes[0].source * p.axes[1].source;
+        p.rows <= 16 && p.groups >= L::WIDTH && p.channels * plane <= 1 << 16
+    }) {
         narrow_weights::<L>(p, x, y, out, threads);
-        return;
+        return Ok(());
     }
     let plane = Plane::new(std::slice::from_ref(p), true);
     let unpadded = plane.size[0] * plane.size[1];
@@ -869,7 +878,7 @@ fn run_weights<L: Lanes>(p: &Sums, x: &[f32], y: &[f32], out: &mut [f32], plan: 
         (x, unpadded)
     } else {
         let padded = plane.len();
-        let mut planes = vec![0.0f32; p.images * p.groups * p.channels * padded];
+        let mut planes = zeros::<f32>(p.images * p.groups * p.channels * padded)?;
         for_chunks(&mut planes, padded, threads, &|at, out| {
             let at = at / padded * unpadded;
             plane.fill(&x[at..at + unpadded], out);
@@ -909,7 +918,7 @@ fn run_weights<L: Lanes>(p: &Sums, x: &[f32], y: &[f32], out: &mut [f32], plan: 
     // Totals of a task: its micro-tiles, a column of rows after the other.
     let size = p.rows.div_ceil(L::ROWS) * steps * slot;
     let tasks = p.groups * walk.tiles;
-    let mut totals = vec![0.0f32; tasks * size];
+    let mut totals = zeros::<f32>(tasks * size)?;
     if !split {
         for_chunks(&mut totals, size, threads, &|at, totals| {
             let mut panel = 0;
@@ -921,7 +930,7 @@ fn run_weights<L: Lanes>(p: &Sums, x: &[f32], y: &[f32], out: &mut [f32], plan: 
         });
     } else {
         let at_once = (2 * pool).min(panels);
-        let mut sums = vec![0.0f32; at_once * tasks * size];
+        let mut sums = zeros::<f32>(at_once * tasks * size)?;
         for first in (0..panels).step_by(at_once) {
             let count = at_once.min(panels - first);
             for_chunks(
@@ -956,6 +965,7 @@ fn run_weights<L: Lanes>(p: &Sums, x: &[f32], y: &[f32], out: &mut [f32], plan: 
         }
         L::dispatch(FinishRow(out));
     });
+    Ok(())
 }
 
 struct FinishRow<'a>(&'a mut [f32]);

@@ -1,8 +1,17 @@
-//! The GPU path.
+//! The GPU path: products of matrices whose elements tables say, and direct sums.
+//!
+//! Images are first copied with their padding. Then the element that place j sees as term k lies
+//! at `lanes[j] + terms[k]`, and [products](crate::ops::gemm) take such tables for operands. A
+//! data gradient is one product for each residue class, into the places of the class; the terms
+//! of a weight gradient are the places of all images.
+//!
+//! Groups with few output channels would leave most of a tile idle: there a unit forms each
+//! element, reading through caches, with no copy and no tables.
 
-use super::{Sums, finish};
+use super::{Sums, finish, outside};
 use crate::device::{Arg, Buffer, Definition, Device, Kernel};
 use crate::ieee::{FloatProfile, Ieee};
+use crate::ops::gemm::{Axes, Place, Problem, Source, product};
 use crate::ops::grid;
 use crate::prim;
 use cubecl::prelude::*;
@@ -11,12 +20,18 @@ use detml_core::Result;
 /// A schedule to force in tests; the default is chosen by shape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Elements that the sums of panels may take at a time.
+    /// Whether the sums are products of matrices.
+    pub(super) product: Option<bool>,
+    /// Elements that the sums of panels may take at a time where they are not.
     pub(super) split: Option<usize>,
 }
 
 /// Elements that the panels of a weight gradient may take.
 const SPLIT: usize = 1 << 25;
+/// Rows from which on sums are products.
+const PRODUCT: usize = 4;
+/// Terms of a product's stage divide its panels.
+const STAGE: usize = 16;
 const UNITS: u32 = 256;
 
 /// One axis of [`Sums`]. Numbers that may be negative are two's complements: what lies before
@@ -292,6 +307,116 @@ fn fold(
     }
 }
 
+/// Copies planes with +0 around them.
+#[cube]
+fn pad(
+    x: &Array<f32>,
+    out: &mut Array<f32>,
+    zero: f32,
+    rows: u32,
+    columns: u32,
+    above: u32,
+    left: u32,
+    padded_rows: u32,
+    padded_columns: u32,
+    total: u32,
+) {
+    let index = CUBE_POS as u32 * UNITS + UNIT_POS;
+    if index < total {
+        let column = index % padded_columns - left;
+        let rest = index / padded_columns;
+        let row = rest % padded_rows - above;
+        let plane = rest / padded_rows;
+        // What lies before the first is as far beyond the last as words go.
+        let inside = (row < rows) & (column < columns);
+        let place = prim::select_u32(inside, (plane * rows + row) * columns + column, 0u32);
+        let mut value = zero;
+        if inside {
+            value = x[place as usize];
+        }
+        out[index as usize] = value;
+    }
+}
+
+/// Places along three indices, last one fastest, each with its distance.
+#[cube]
+fn table(
+    out: &mut Array<u32>,
+    first: u32,
+    far: u32,
+    middle: u32,
+    near: u32,
+    middle_count: u32,
+    near_count: u32,
+    total: u32,
+) {
+    let index = CUBE_POS as u32 * UNITS + UNIT_POS;
+    if index < total {
+        let rest = index / near_count;
+        out[index as usize] = first
+            + rest / middle_count * far
+            + rest % middle_count * middle
+            + index % near_count * near;
+    }
+}
+
+/// Puts a channel's bias into each element of its planes.
+#[cube]
+fn spread(bias: &Array<f32>, out: &mut Array<f32>, channels: u32, plane: u32, total: u32) {
+    let index = CUBE_POS as u32 * UNITS + UNIT_POS;
+    if index < total {
+        out[index as usize] = bias[(index / plane % channels) as usize];
+    }
+}
+
+fn pad_kernel(profile: FloatProfile) -> Kernel {
+    Kernel::new("conv_pad", profile, (), CubeDim::new_1d(UNITS), |d| {
+        let (x, out, zero) = (d.input(), d.output(), d.scalar());
+        let [rows, columns, above, left] = [(); 4].map(|()| d.scalar());
+        let [padded_rows, padded_columns, total] = [(); 3].map(|()| d.scalar());
+        pad::expand(
+            d.scope(),
+            x,
+            out,
+            zero,
+            rows,
+            columns,
+            above,
+            left,
+            padded_rows,
+            padded_columns,
+            total,
+        );
+    })
+}
+
+fn table_kernel(profile: FloatProfile) -> Kernel {
+    Kernel::new("conv_table", profile, (), CubeDim::new_1d(UNITS), |d| {
+        let out = d.output();
+        let [first, far, middle, near] = [(); 4].map(|()| d.scalar());
+        let [middle_count, near_count, total] = [(); 3].map(|()| d.scalar());
+        table::expand(
+            d.scope(),
+            out,
+            first,
+            far,
+            middle,
+            near,
+            middle_count,
+            near_count,
+            total,
+        );
+    })
+}
+
+fn spread_kernel(profile: FloatProfile) -> Kernel {
+    Kernel::new("conv_bias", profile, (), CubeDim::new_1d(UNITS), |d| {
+        let (bias, out) = (d.input(), d.output());
+        let [channels, plane, total] = [(); 3].map(|()| d.scalar());
+        spread::expand(d.scope(), bias, out, channels, plane, total);
+    })
+}
+
 fn direct_kernel(profile: FloatProfile, added: bool) -> Kernel {
     Kernel::new(
         "conv_direct",
@@ -342,6 +467,123 @@ fn fold_kernel(profile: FloatProfile, first: bool, last: bool) -> Kernel {
     )
 }
 
+/// Planes as they lie, padded where that is needed.
+struct Planes<'a> {
+    buffer: &'a Buffer<f32>,
+    /// Elements of a row and of a plane.
+    row: usize,
+    plane: usize,
+    /// Rows and columns before the source's first.
+    before: [usize; 2],
+}
+
+impl Planes<'_> {
+    /// The place of the first term's element under the first place.
+    fn first(&self, p: &Sums) -> isize {
+        let [row, column] = [0, 1].map(|i| p.axes[i].first + self.before[i] as isize);
+        row * self.row as isize + column
+    }
+
+    /// The places of terms, channel after channel.
+    fn terms(&self, device: &Device, p: &Sums) -> Result<Buffer<u32>> {
+        let [rows, columns] = p.axes;
+        let apart = [
+            self.plane as isize,
+            rows.step * self.row as isize,
+            columns.step,
+        ];
+        let counts = [p.channels, rows.taps, columns.taps];
+        places(device, self.first(p), apart, counts)
+    }
+
+    /// The places of lanes, image after image.
+    fn lanes(&self, device: &Device, p: &Sums) -> Result<Buffer<u32>> {
+        let [rows, columns] = p.axes;
+        let apart = [
+            p.groups * p.channels * self.plane,
+            rows.scale * self.row,
+            columns.scale,
+        ];
+        places(
+            device,
+            0,
+            apart.map(|n| n as isize),
+            [p.images, rows.len, columns.len],
+        )
+    }
+}
+
+/// A table of places along three indices, last one fastest.
+fn places(
+    device: &Device,
+    first: isize,
+    apart: [isize; 3],
+    counts: [usize; 3],
+) -> Result<Buffer<u32>> {
+    let total = counts.iter().product::<usize>();
+    let out = device.empty::<u32>(total)?;
+    let mut args = vec![Arg::from(&out), Arg::U32(first as u32)];
+    args.extend(apart.map(|n| Arg::U32(n as u32)));
+    args.extend([counts[1], counts[2], total].map(|n| Arg::U32(n as u32)));
+    let kernel = table_kernel(device.profile()?);
+    device.launch(&kernel, grid(total, UNITS as usize)?, &args)?;
+    Ok(out)
+}
+
+/// Runs `work` on the planes of `source`, copied with their padding if any of `sums` sees it.
+fn with_planes(
+    device: &Device,
+    sums: &[Sums],
+    source: &Buffer<f32>,
+    work: impl FnOnce(Planes<'_>) -> Result<()>,
+) -> Result<()> {
+    let [above, left] = [outside(sums, 0), outside(sums, 1)];
+    let p = &sums[0];
+    let [rows, columns] = p.axes.map(|axis| axis.source);
+    let [padded_rows, padded_columns] = [above[0] + rows + above[1], left[0] + columns + left[1]];
+    let planes = |buffer| Planes {
+        buffer,
+        row: padded_columns,
+        plane: padded_rows * padded_columns,
+        before: [above[0], left[0]],
+    };
+    if (above, left) == ([0; 2], [0; 2]) {
+        return work(planes(source));
+    }
+    let total = p.images * p.groups * p.channels * padded_rows * padded_columns;
+    let padded = device.empty::<f32>(total)?;
+    let mut args = vec![Arg::from(source), Arg::from(&padded), Arg::F32(0.0)];
+    args.extend(
+        [
+            rows,
+            columns,
+            above[0],
+            left[0],
+            padded_rows,
+            padded_columns,
+            total,
+        ]
+        .map(|n| Arg::U32(n as u32)),
+    );
+    let kernel = pad_kernel(device.profile()?);
+    device.launch(&kernel, grid(total, UNITS as usize)?, &args)?;
+    work(planes(&padded))
+}
+
+/// The product whose sums are `p`, `k` terms each.
+fn problem(p: &Sums, n: usize, k: usize, added: bool) -> Problem {
+    Problem {
+        batch: p.groups,
+        m: p.rows,
+        n,
+        k,
+        alpha: 1.0,
+        // `fma(1, bias, total)` is their sum, rounded.
+        beta: if added { 1.0 } else { 0.0 },
+        panel: p.panel,
+    }
+}
+
 /// Runs sums over the same source whose places fill the output.
 pub(super) fn sums(
     device: &Device,
@@ -350,23 +592,159 @@ pub(super) fn sums(
     w: &Buffer<f32>,
     bias: Option<&Buffer<f32>>,
     out: &mut Buffer<f32>,
-    _plan: Plan,
+    plan: Plan,
 ) -> Result<()> {
-    let kernel = direct_kernel(device.profile()?, bias.is_some());
-    for p in sums {
-        let total = p.images * p.groups * p.rows * p.places();
-        let mut args = vec![Arg::from(source), Arg::from(w)];
-        args.extend(bias.map(Arg::from));
-        args.push(Arg::from(&*out));
-        args.extend(geometry_args(p));
-        args.extend([Arg::F32(0.0), Arg::U32(total as u32)]);
+    let p = &sums[0];
+    let fits = !source.is_empty() && p.panel % STAGE == 0;
+    if !fits || !plan.product.unwrap_or(p.rows >= PRODUCT) {
+        for p in sums {
+            direct_sums(device, p, source, w, bias, out)?;
+        }
+        return Ok(());
+    }
+    let plane = p.plane[0] * p.plane[1];
+    if let Some(bias) = bias {
+        let channels = p.groups * p.rows;
+        let total = out.len();
+        let mut args = vec![Arg::from(bias), Arg::from(&*out)];
+        args.extend([channels, plane, total].map(|n| Arg::U32(n as u32)));
+        let kernel = spread_kernel(device.profile()?);
         device.launch(&kernel, grid(total, UNITS as usize)?, &args)?;
     }
-    Ok(())
+    with_planes(device, sums, source, |planes| {
+        for p in sums {
+            if p.terms() == 0 {
+                direct_sums(device, p, source, w, bias, out)?;
+                continue;
+            }
+            let [rows, columns] = p.axes;
+            let first = (rows.tap_first * p.kernel_row + columns.tap_first) as isize;
+            let apart = [p.channel, rows.tap_step * p.kernel_row, columns.tap_step];
+            let weights = [
+                places(device, 0, [0, 0, p.row as isize], [1, 1, p.rows])?,
+                places(
+                    device,
+                    first,
+                    apart.map(|n| n as isize),
+                    [p.channels, rows.taps, columns.taps],
+                )?,
+            ];
+            let whole = p.row == p.terms() && p.channel == rows.taps * columns.taps;
+            let seen = [planes.lanes(device, p)?, planes.terms(device, p)?];
+            let first = (rows.place_first * p.plane[1] + columns.place_first) as isize;
+            let apart = [
+                p.groups * p.rows * plane,
+                rows.place_step * p.plane[1],
+                columns.place_step,
+            ];
+            let results = [
+                places(device, 0, [0, 0, plane as isize], [1, 1, p.rows])?,
+                places(
+                    device,
+                    first,
+                    apart.map(|n| n as isize),
+                    [p.images, rows.len, columns.len],
+                )?,
+            ];
+            product(
+                &problem(p, p.images * p.places(), p.terms(), bias.is_some()),
+                Source {
+                    buffer: w,
+                    offset: 0,
+                    axes: if whole {
+                        Axes::Strides([p.row, 1])
+                    } else {
+                        Axes::Tables([&weights[0], &weights[1]])
+                    },
+                    batch: p.group,
+                },
+                Source {
+                    buffer: planes.buffer,
+                    offset: 0,
+                    axes: Axes::Tables([&seen[0], &seen[1]]),
+                    batch: p.channels * planes.plane,
+                },
+                out,
+                Place {
+                    offset: 0,
+                    axes: Axes::Tables([&results[0], &results[1]]),
+                    batch: p.rows * plane,
+                },
+            )?;
+        }
+        Ok(())
+    })
+}
+
+fn direct_sums(
+    device: &Device,
+    p: &Sums,
+    source: &Buffer<f32>,
+    w: &Buffer<f32>,
+    bias: Option<&Buffer<f32>>,
+    out: &Buffer<f32>,
+) -> Result<()> {
+    let kernel = direct_kernel(device.profile()?, bias.is_some());
+    let total = p.images * p.groups * p.rows * p.places();
+    let mut args = vec![Arg::from(source), Arg::from(w)];
+    args.extend(bias.map(Arg::from));
+    args.push(Arg::from(out));
+    args.extend(geometry_args(p));
+    args.extend([Arg::F32(0.0), Arg::U32(total as u32)]);
+    device.launch(&kernel, grid(total, UNITS as usize)?, &args)
 }
 
 /// The weight gradient of the convolution `p`.
 pub(super) fn weights(
+    device: &Device,
+    p: &Sums,
+    x: &Buffer<f32>,
+    y: &Buffer<f32>,
+    out: &mut Buffer<f32>,
+    plan: Plan,
+) -> Result<()> {
+    let fits = !x.is_empty() && !y.is_empty() && p.panel % STAGE == 0;
+    if !fits || !plan.product.unwrap_or(p.rows >= PRODUCT) {
+        return direct_weight_sums(device, p, x, y, out, plan);
+    }
+    with_planes(device, std::slice::from_ref(p), x, |planes| {
+        let [rows, columns] = p.axes;
+        let each = p.places();
+        let gradients = [
+            places(device, 0, [0, 0, each as isize], [1, 1, p.rows])?,
+            places(
+                device,
+                0,
+                [(p.groups * p.rows * each) as isize, columns.len as isize, 1],
+                [p.images, rows.len, columns.len],
+            )?,
+        ];
+        let seen = [planes.terms(device, p)?, planes.lanes(device, p)?];
+        product(
+            &problem(p, p.terms(), p.images * each, false),
+            Source {
+                buffer: y,
+                offset: 0,
+                axes: Axes::Tables([&gradients[0], &gradients[1]]),
+                batch: p.rows * each,
+            },
+            Source {
+                buffer: planes.buffer,
+                offset: 0,
+                axes: Axes::Tables([&seen[0], &seen[1]]),
+                batch: p.channels * planes.plane,
+            },
+            out,
+            Place {
+                offset: 0,
+                axes: Axes::Strides([p.terms(), 1]),
+                batch: p.rows * p.terms(),
+            },
+        )
+    })
+}
+
+fn direct_weight_sums(
     device: &Device,
     p: &Sums,
     x: &Buffer<f32>,
@@ -414,6 +792,9 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         direct_kernel(profile, false),
         direct_kernel(profile, true),
         direct_weights_kernel(profile),
+        pad_kernel(profile),
+        table_kernel(profile),
+        spread_kernel(profile),
     ];
     for (first, last) in [(true, true), (true, false), (false, false), (false, true)] {
         all.push(fold_kernel(profile, first, last));

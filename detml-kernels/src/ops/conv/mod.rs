@@ -27,7 +27,9 @@
 //! # Memory
 //! Besides the result: on a CPU up to 16 MiB of padded images at a time, or one image, and the
 //! weights once more; for [`weight_gradient`] all images, padded, where there is padding or a
-//! stride, and the result some times over. Depthwise convolutions keep a few planes a thread.
+//! stride, and the result some times over. Groups of few channels keep a few planes a thread.
+//! On a GPU the images, padded, where there is padding; four bytes for each place of an image or
+//! term; and for [`weight_gradient`] up to 128 MiB of sums of panels.
 
 mod cpu;
 mod gpu;
@@ -266,6 +268,14 @@ impl Sums {
     }
 }
 
+/// What all of `sums` see before and behind an axis of the source.
+fn outside(sums: &[Sums], axis: usize) -> [usize; 2] {
+    sums.iter().fold([0, 0], |[low, high], s| {
+        let [l, h] = s.axes[axis].outside();
+        [low.max(l), high.max(h)]
+    })
+}
+
 impl Shape {
     /// The sums of the convolution itself.
     fn forward(&self, panel: usize) -> Sums {
@@ -412,7 +422,8 @@ pub fn conv2d(
 /// respect to its result.
 ///
 /// # Errors
-/// As [`conv2d`].
+/// As [`conv2d`], and `Shape` if the gradient with the padding that the kernel asks for has more
+/// than 2^31 elements.
 pub fn data_gradient(
     conv: &Conv2d,
     y: &Buffer<f32>,
@@ -424,14 +435,14 @@ pub fn data_gradient(
     check("the gradient", y, shape.y)?;
     check("w", w, w_shape)?;
     same_device(y.device(), w.device())?;
-    run_sums(
-        &shape.backward(PANEL),
-        y,
-        w,
-        None,
-        x_shape,
-        Schedule::default(),
-    )
+    let sums = shape.backward(PANEL);
+    let sides = [0, 1].map(|i| {
+        let [low, high] = outside(&sums, i);
+        low.saturating_add(shape.y[2 + i]).saturating_add(high)
+    });
+    let padded = [shape.y[0], shape.y[1], sides[0], sides[1]];
+    check_len(OP, padded.into_iter().fold(1, usize::saturating_mul))?;
+    run_sums(&sums, y, w, None, x_shape, Schedule::default())
 }
 
 /// The gradient of [`conv2d`] with respect to its weights, of shape `w_shape`, from that with
@@ -485,7 +496,7 @@ fn run_sums(
         (device.simd(), source.host(), w.host(), result.host_mut())
     {
         let bias = bias.and_then(Buffer::host);
-        cpu::sums(simd, sums, source, w, bias, result, schedule.cpu);
+        cpu::sums(simd, sums, source, w, bias, result, schedule.cpu)?;
     } else {
         gpu::sums(&device, sums, source, w, bias, &mut result, schedule.gpu)?;
     }
@@ -508,7 +519,7 @@ fn run_weights(
     if let (Some(simd), Some(x), Some(y), Some(result)) =
         (device.simd(), x.host(), y.host(), result.host_mut())
     {
-        cpu::weights(simd, p, x, y, result, schedule.cpu);
+        cpu::weights(simd, p, x, y, result, schedule.cpu)?;
     } else {
         gpu::weights(&device, p, x, y, &mut result, schedule.gpu)?;
     }

@@ -12,6 +12,7 @@ backend_suite! {
     n11_special_values,
     n7_images_stand_alone,
     narrow_and_wide_groups,
+    n8_gpu_schedules_do_not_show,
     sabotage_is_seen,
 }
 
@@ -323,6 +324,53 @@ fn narrow_and_wide_groups(device: &Device) {
             );
             case.fill = spiced;
             case.check(device);
+        }
+    }
+}
+
+/// Products with tables, and direct sums with panels a few at a time.
+fn n8_gpu_schedules_do_not_show(device: &Device) {
+    if device.is_cpu() {
+        return;
+    }
+    let native = device.profile().unwrap() == FloatProfile::NATIVE;
+    let mut cases = vec![
+        Case::new(
+            Conv2d::new().padding(same(1)).stride([2, 3]),
+            [2, 4, 7, 8],
+            [5, 4, 3, 3],
+        ),
+        Case::new(
+            Conv2d::new().dilation([2, 1]).groups(2),
+            [1, 6, 6, 5],
+            [4, 3, 2, 2],
+        ),
+        Case::new(Conv2d::new().stride([2, 2]), [2, 5, 5, 5], [4, 5, 1, 1]),
+    ];
+    for case in &mut cases {
+        // Short panels, so that small sums have several.
+        (case.panel, case.fill) = (16, spiced);
+    }
+    if native {
+        cases.push(Case::new(
+            Conv2d::new().padding(same(1)),
+            [3, 40, 28, 30],
+            [50, 40, 3, 3],
+        ));
+    }
+    for case in cases {
+        let expected = case.plain();
+        for (product, split) in [
+            (None, None),
+            (Some(true), None),
+            (Some(false), None),
+            (Some(false), Some(1)),
+        ] {
+            let schedule = Schedule {
+                gpu: gpu::Plan { product, split },
+                ..Schedule::default()
+            };
+            case.check_with(device, schedule, &expected);
         }
     }
 }

@@ -471,7 +471,6 @@ pub fn gemm_scheduled(
 }
 
 /// Where operands and an output of [`product`] lie.
-#[allow(unused_imports)]
 pub(crate) use gpu::{Axes, Place, Source};
 
 /// The product of operands that lie anywhere on a GPU, also where tables say, in
@@ -484,7 +483,6 @@ pub(crate) use gpu::{Axes, Place, Source};
 ///
 /// # Errors
 /// What the device reports.
-#[allow(dead_code)]
 pub(crate) fn product(
     p: &Problem,
     a: Source<'_>,
