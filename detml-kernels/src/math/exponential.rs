@@ -33,6 +33,7 @@ bits! {
     EXPM1_3 = 0x3c088983;
     EXPM1_4 = 0x3ab6a1b9;
     EXPM1_5 = 0x394f0614;
+    TWO_MINUS_64 = 0x1f800000;
     LOG2_10 = 0x40549a78;
     // -log10(2) to 48 bits.
     MINUS_LOG10_2 = 0xbe9a209b;
@@ -127,6 +128,13 @@ pub(super) fn clamp(ieee: &Ieee, x: f32, low: f32, high: f32) -> f32 {
 #[cube]
 #[inline(always)]
 pub fn exp(ieee: &Ieee, x: f32) -> f32 {
+    nan_of(x, exp_some_nan(ieee, x))
+}
+
+/// [`exp`], the same bits but for a NaN, which gives some NaN.
+#[cube]
+#[inline(always)]
+pub(crate) fn exp_some_nan(ieee: &Ieee, x: f32) -> f32 {
     let c = clamp(ieee, x, -104.0f32, 89.0f32);
     let t = ieee.fma(c, INV_LN2, ROUND);
     let n = ieee.sub(t, ROUND);
@@ -135,8 +143,23 @@ pub fn exp(ieee: &Ieee, x: f32) -> f32 {
     let one = fast_two_sum(ieee, 1.0f32, r);
     let p = ieee.add(one.hi, ieee.fma(ieee.mul(r, r), q, one.lo));
     let s = scale(prim::wrapping_sub(prim::bits(t), ROUND_254));
-    let y = ieee.mul(ieee.mul(p, s.first), s.second);
-    nan_of(x, y)
+    ieee.mul(ieee.mul(p, s.first), s.second)
+}
+
+/// [`exp`] of what is not above 0, the same bits but for a NaN, which gives some NaN.
+#[cube]
+#[inline(always)]
+pub(crate) fn exp_nonpositive(ieee: &Ieee, x: f32) -> f32 {
+    let c = prim::select(ieee.lt(x, -104.0f32), -104.0f32, x);
+    let t = ieee.fma(c, INV_LN2, ROUND);
+    let n = ieee.sub(t, ROUND);
+    let r = ieee.fma(n, MINUS_LN2_REST, ieee.fma(n, MINUS_LN2, c));
+    let q = poly5(ieee, r, EXP_0, EXP_1, EXP_2, EXP_3, EXP_4);
+    let one = fast_two_sum(ieee, 1.0f32, r);
+    let p = ieee.add(one.hi, ieee.fma(ieee.mul(r, r), q, one.lo));
+    // 2^(n + 64), so that the first product is exact and the second one rounds once.
+    let s = prim::wrapping_add(prim::bits(t) << 23u32, 0x5f80_0000u32);
+    ieee.mul(ieee.mul(p, prim::from_bits(s)), TWO_MINUS_64)
 }
 
 /// A weight relative to the largest: for `x <= 88` the bits of [`exp`] from -87 on, +0 below.

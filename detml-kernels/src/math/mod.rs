@@ -29,7 +29,7 @@ mod tests;
 mod trigonometric;
 
 pub use error_function::{erf, erfc, gelu, gelu_tanh};
-pub(crate) use exponential::exp_weight;
+pub(crate) use exponential::{exp_nonpositive, exp_some_nan, exp_weight};
 pub use exponential::{exp, exp2, exp10, expm1};
 pub use gamma::{digamma, lgamma};
 pub use hyperbolic::{cosh, sinh, tanh};

@@ -14,6 +14,7 @@ pub(crate) mod order;
 pub(crate) mod parallel;
 pub mod recurrence;
 pub mod reduce;
+pub mod rowwise;
 pub mod runs;
 pub mod scan;
 pub mod scatter;
@@ -48,6 +49,7 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         neighbors::kernels(profile),
         recurrence::kernels(profile),
         reduce::kernels(profile),
+        rowwise::kernels(profile),
         runs::kernels(profile),
         scan::kernels(profile),
         scatter::kernels(profile),

@@ -1,7 +1,7 @@
 //! Lanes are elements of arrays, so that they are folded by vector instructions; threads own
 //! segments. Lanes beyond the length stay at the start and are left out.
 
-use super::fold::{State, Traits};
+use super::fold::{Extreme, State, Traits};
 use super::{LANES, SEGMENT};
 use crate::device::{Loop, Simd};
 use crate::ieee::Ieee;
@@ -11,8 +11,10 @@ use std::ops::Range;
 
 /// Words that are worth a task of their own.
 const TASK: usize = 1 << 16;
-/// Columns that are folded together: their lanes stay in the first cache.
-const TILE: usize = 64;
+/// Columns that are folded together: their states stay in the first cache.
+const TILE: usize = 512;
+/// Columns of which all lanes do.
+const NARROW: usize = 64;
 
 /// Element `i` of `shift`; none are given to folds that don't look at them.
 #[inline(always)]
@@ -184,11 +186,93 @@ fn starts<F: Traits, const L: usize>() -> ([u32; L], [u32; L]) {
 /// Folds at most [`SEGMENT`] words.
 #[inline(always)]
 fn segment<F: Traits>(ieee: &Ieee, x: &[u32], first: u32, shift: u32) -> State {
+    if let Some(extreme) = F::KIND.extreme()
+        && x.len() > 64
+    {
+        return self::extreme::<F>(ieee, x, first, extreme);
+    }
     match x.len() {
         0..=16 => lanes::<F, 16>(ieee, x, first, shift),
         17..=64 => lanes::<F, 64>(ieee, x, first, shift),
         _ => lanes::<F, LANES>(ieee, x, first, shift),
     }
+}
+
+/// The extreme of some numbers: first its value, by comparisons alone, then where it is.
+#[inline(always)]
+fn extreme<F: Traits>(ieee: &Ieee, x: &[u32], first: u32, extreme: Extreme) -> State {
+    const WIDE: usize = 128;
+    let start = if extreme.greatest {
+        f32::NEG_INFINITY
+    } else {
+        f32::INFINITY
+    };
+    let mut best = [start; WIDE];
+    let mut nan = [0u32; WIDE];
+    for x in x.chunks(WIDE) {
+        let (best, nan) = (&mut best[..x.len()], &mut nan[..x.len()]);
+        for j in 0..x.len() {
+            let x = f32::from_bits(x[j]);
+            let better = if extreme.greatest {
+                ieee.lt(best[j], x)
+            } else {
+                ieee.lt(x, best[j])
+            };
+            best[j] = ieee.select(better, x, best[j]);
+            nan[j] |= u32::from(ieee.is_nan(x));
+        }
+    }
+    let mut value = start;
+    let mut any_nan = 0;
+    for j in 0..WIDE {
+        let better = if extreme.greatest {
+            ieee.lt(value, best[j])
+        } else {
+            ieee.lt(best[j], value)
+        };
+        value = ieee.select(better, best[j], value);
+        any_nan |= nan[j];
+    }
+    let mut found = value.to_bits();
+    let mut place = 0;
+    let zero = found & 0x7fff_ffff == 0;
+    if any_nan != 0 {
+        found = f32::NAN.to_bits();
+        if extreme.placed {
+            place = x
+                .iter()
+                .position(|&x| x & 0x7fff_ffff > 0x7f80_0000)
+                .unwrap_or(0);
+        }
+    } else if extreme.placed {
+        let other = if zero { found ^ 0x8000_0000 } else { found };
+        place = position(x, found, other);
+    } else if zero {
+        let wanted = if extreme.greatest { 0 } else { 0x8000_0000 };
+        let there = position(x, wanted, wanted) < x.len();
+        found = if there { wanted } else { wanted ^ 0x8000_0000 };
+    }
+    F::step(ieee, F::start(), found, first.wrapping_add(place as u32), 0)
+}
+
+/// The place of the first word that is one of two; the length if there is none.
+#[inline(always)]
+fn position(x: &[u32], one: u32, other: u32) -> usize {
+    const WIDE: usize = 64;
+    for (i, x) in x.chunks(WIDE).enumerate() {
+        let mut any = 0;
+        for j in 0..x.len() {
+            any |= u32::from(x[j] == one) | u32::from(x[j] == other);
+        }
+        if any != 0 {
+            for j in 0..x.len() {
+                if x[j] == one || x[j] == other {
+                    return i * WIDE + j;
+                }
+            }
+        }
+    }
+    x.len()
 }
 
 /// Folds words by `L` lanes: all there are, or as many as there are words.
@@ -342,50 +426,164 @@ impl<F: Traits> Loop for Tile<'_, F> {
     #[inline(always)]
     fn run(self, ieee: Ieee) {
         let width = self.states.len();
+        if width == self.columns && width <= NARROW && !F::KIND.placed {
+            self.stretch(&ieee);
+        } else {
+            self.chains(&ieee);
+        }
+    }
+}
+
+impl<F: Traits> Tile<'_, F> {
+    /// A row's words follow the one before: all lanes of all columns in one stretch.
+    #[inline(always)]
+    fn stretch(self, ieee: &Ieee) {
+        let width = self.states.len();
         let lanes = self.rows.len().next_power_of_two().min(LANES);
         let start = F::start();
         let mut a = vec![start.a; lanes * width];
         let mut b = vec![start.b; if F::KIND.wide { lanes * width } else { 0 }];
         let shift = if F::KIND.shifted {
+            self.shift[self.column..self.column + width].repeat(lanes)
+        } else {
+            Vec::new()
+        };
+        let words = &self.x[self.rows.start * width..self.rows.end * width];
+        for x in words.chunks((lanes * width).max(1)) {
+            steps::<F>(ieee, &mut a, &mut b, x, 0, &shift);
+        }
+        if width > 0 {
+            tree::<F>(ieee, &mut a, &mut b, width);
+        }
+        self.store(&a, &b);
+    }
+
+    /// One lane after the other, in the order in which the tree takes them, so that only as many
+    /// states as the tree is deep are held.
+    #[inline(always)]
+    fn chains(self, ieee: &Ieee) {
+        let width = self.states.len();
+        // The order counts for sums alone.
+        let lanes = if F::KIND.exact() {
+            1
+        } else {
+            self.rows.len().next_power_of_two().min(LANES)
+        };
+        let depth = lanes.trailing_zeros();
+        let start = F::start();
+        let held = (depth as usize + 1) * width;
+        let mut a = vec![start.a; held];
+        let mut b = vec![start.b; if F::KIND.wide { held } else { 0 }];
+        let mut top = 0;
+        for t in 0..lanes {
+            let lane = if depth == 0 {
+                0
+            } else {
+                ((t as u32).reverse_bits() >> (32 - depth)) as usize
+            };
+            let at = top * width..(top + 1) * width;
+            let b_at = if F::KIND.wide { at.clone() } else { 0..0 };
+            self.chain(ieee, lane, lanes, &mut a[at], &mut b[b_at]);
+            top += 1;
+            // As many joins as lanes are complete below a halving.
+            for _ in 0..(t as u32).trailing_ones() {
+                top -= 1;
+                let (low, high) = a.split_at_mut(top * width);
+                let low = &mut low[(top - 1) * width..];
+                let (b_low, b_high) = b.split_at_mut(if F::KIND.wide { top * width } else { 0 });
+                let b_low = &mut b_low[if F::KIND.wide { (top - 1) * width } else { 0 }..];
+                join_rows::<F>(ieee, low, b_low, high, b_high);
+            }
+        }
+        self.store(&a, &b);
+    }
+
+    /// A lane of each column, into `a` and `b`.
+    #[inline(always)]
+    fn chain(&self, ieee: &Ieee, lane: usize, lanes: usize, a: &mut [u32], b: &mut [u32]) {
+        let start = F::start();
+        a.fill(start.a);
+        b.fill(start.b);
+        let mut r = self.rows.start + lane;
+        let row = |r: usize| r * self.columns + self.column;
+        while r + 3 * lanes < self.rows.end {
+            let rows = [r, r + lanes, r + 2 * lanes, r + 3 * lanes];
+            self.step_rows::<4>(ieee, rows, rows.map(row), a, b);
+            r += 4 * lanes;
+        }
+        while r < self.rows.end {
+            self.step_rows::<1>(ieee, [r], [row(r)], a, b);
+            r += lanes;
+        }
+    }
+
+    /// A step for each of `N` rows.
+    #[inline(always)]
+    fn step_rows<const N: usize>(
+        &self,
+        ieee: &Ieee,
+        rows: [usize; N],
+        at: [usize; N],
+        a: &mut [u32],
+        b: &mut [u32],
+    ) {
+        let width = a.len();
+        let x = at.map(|at| &self.x[at..at + width]);
+        let b = &mut b[..if F::KIND.wide { width } else { 0 }];
+        let shift = if F::KIND.shifted {
             &self.shift[self.column..self.column + width]
         } else {
             &[]
         };
-        if width == self.columns && !F::KIND.placed {
-            // A row's words follow the one before: all lanes of all columns in one stretch.
-            let shift = shift.repeat(lanes);
-            let words = &self.x[self.rows.start * width..self.rows.end * width];
-            for x in words.chunks(lanes * width) {
-                steps::<F>(&ieee, &mut a, &mut b, x, 0, &shift);
+        for c in 0..width {
+            let mut s = State {
+                a: a[c],
+                b: if F::KIND.wide { b[c] } else { 0 },
+            };
+            let shift = if F::KIND.shifted { shift[c] } else { 0 };
+            for n in 0..N {
+                let place = (rows[n] - self.origin) as u32;
+                s = F::step(ieee, s, x[n][c], place, shift);
             }
-        } else {
-            for (i, r) in self.rows.clone().enumerate() {
-                let x = &self.x[r * self.columns + self.column..][..width];
-                let lane = i % lanes * width;
-                let place = (r - self.origin) as u32;
-                let a = &mut a[lane..lane + width];
-                for c in 0..width {
-                    let s = State {
-                        a: a[c],
-                        b: if F::KIND.wide { b[lane + c] } else { 0 },
-                    };
-                    let shift = if F::KIND.shifted { shift[c] } else { 0 };
-                    let s = F::step(&ieee, s, x[c], place, shift);
-                    a[c] = s.a;
-                    if F::KIND.wide {
-                        b[lane + c] = s.b;
-                    }
-                }
+            a[c] = s.a;
+            if F::KIND.wide {
+                b[c] = s.b;
             }
         }
-        if lanes > 0 && width > 0 {
-            tree::<F>(&ieee, &mut a, &mut b, width);
-        }
+    }
+
+    /// The first state of each column is its result.
+    #[inline(always)]
+    fn store(self, a: &[u32], b: &[u32]) {
         for (c, state) in self.states.iter_mut().enumerate() {
             *state = State {
                 a: a[c],
                 b: if F::KIND.wide { b[c] } else { 0 },
             };
+        }
+    }
+}
+
+/// `low = join(low, high)` for each column.
+#[inline(always)]
+fn join_rows<F: Traits>(ieee: &Ieee, a: &mut [u32], b: &mut [u32], a_high: &[u32], b_high: &[u32]) {
+    let width = a.len();
+    let a_high = &a_high[..width];
+    let (b, b_high) = if F::KIND.wide {
+        (&mut b[..width], &b_high[..width])
+    } else {
+        (&mut b[..0], &b_high[..0])
+    };
+    for c in 0..width {
+        let (y, z) = if F::KIND.wide {
+            (b[c], b_high[c])
+        } else {
+            (0, 0)
+        };
+        let s = F::join(ieee, State { a: a[c], b: y }, State { a: a_high[c], b: z });
+        a[c] = s.a;
+        if F::KIND.wide {
+            b[c] = s.b;
         }
     }
 }

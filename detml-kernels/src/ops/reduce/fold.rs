@@ -74,6 +74,43 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// Whether `step` holds a fused multiply-add.
+    pub(crate) const fn fused(self) -> bool {
+        matches!(self.fold, Name::SumSquares | Name::Variance)
+    }
+}
+
+/// An extreme of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extreme {
+    pub(super) greatest: bool,
+    /// Its first place is wanted, and zeros are equal.
+    pub(super) placed: bool,
+}
+
+impl Kind {
+    /// Whether the result does not depend on the order.
+    pub(super) const fn exact(self) -> bool {
+        !matches!(
+            self.fold,
+            Name::Sum | Name::Mean | Name::SumSquares | Name::Variance
+        )
+    }
+
+    /// The extreme that is folded, if it is one of numbers.
+    pub(super) const fn extreme(self) -> Option<Extreme> {
+        let (greatest, placed) = match self.fold {
+            Name::Min => (false, false),
+            Name::Max => (true, false),
+            Name::ArgMin => (false, true),
+            Name::ArgMax => (true, true),
+            _ => return None,
+        };
+        Some(Extreme { greatest, placed })
+    }
+}
+
 /// A fold as a type, for which CPU loops are compiled.
 pub(crate) trait Traits: Fold {
     const KIND: Kind;

@@ -6,14 +6,14 @@
 //! first halvings of the tree are its own. Shapes of cubes are free (`N8`): the order is that of
 //! the lanes.
 
-use super::fold::{self, Kind, State, Sum, Traits, Variance};
+use super::fold::{self, ArgMax, Kind, Max, State, Sum, Traits, Variance};
 use super::{LANES, SEGMENT};
 use crate::device::{Arg, Buffer, Device, Kernel};
-use crate::ieee::{FloatProfile, Ieee};
+use crate::ieee::{FloatProfile, Ieee, Path};
 use crate::ops::{AnyBuffer, grid};
 use crate::prim;
 use cubecl::prelude::*;
-use detml_core::Result;
+use detml_core::{Backend, Result};
 
 type Words = Vector<u32, Const<4>>;
 
@@ -47,6 +47,14 @@ struct Plan {
     lanes: usize,
     /// Words of one load.
     vector: usize,
+    /// Elements of each lane, all loaded before any is folded; 0 where a loop counts them.
+    steps: usize,
+    /// Segments that a unit folds side by side.
+    batch: usize,
+    /// Segments of one row that a cube folds side by side and joins.
+    parts: usize,
+    /// Units of a cube.
+    cube: usize,
     /// The elements are states of a fold before.
     joined: bool,
     /// The results are finished.
@@ -63,7 +71,12 @@ impl Plan {
 
     /// Segments of one cube, `tile` columns each.
     const fn segments(&self) -> usize {
-        UNITS / (self.tile * self.units)
+        self.cube / (self.tile * self.units)
+    }
+
+    /// Tasks of one cube.
+    const fn tasks(&self) -> usize {
+        self.segments() / self.parts * self.batch
     }
 }
 
@@ -147,23 +160,29 @@ fn owner_of(offsets: &Array<u32>, slot: u32, count: u32, #[comptime] level: u32)
 
 /// The segment of task `task`, its column `tx` of the tile.
 #[cube]
-fn span(m: &Memory, task: u32, tx: u32, size: &Size, #[comptime] plan: Plan) -> Span {
+fn span(m: &Memory, task: u32, part: u32, tx: u32, size: &Size, #[comptime] plan: Plan) -> Span {
     let rows = size.rows;
     let columns = size.columns;
     let full = SEGMENT as u32;
     if comptime!(plan.along == Along::Row) {
         let each = parts(columns);
-        let row = task / each;
-        let k = task - row * each;
+        let mut row = task;
+        let mut k = part;
+        if comptime!(plan.parts == 1) {
+            row = task / each;
+            k = task - row * each;
+        }
+        let valid = task < size.tasks && k < each;
+        let left = prim::wrapping_sub(columns, k * full);
         Span {
             base: row * columns + k * full,
             stride: 1u32,
-            len: prim::select_u32(task < size.tasks, min_u32(columns - k * full, full), 0u32),
+            len: prim::select_u32(valid, min_u32(left, full), 0u32),
             place: k * full,
             owner: row,
             to: task,
             n: size.n,
-            valid: task < size.tasks,
+            valid,
         }
     } else {
         let tiles = (columns + (plan.tile as u32 - 1u32)) / plan.tile as u32;
@@ -226,79 +245,6 @@ struct Size {
     ddof: u32,
 }
 
-/// A step of each of the unit's lanes for the elements from `first` on.
-#[cube]
-fn chunk(
-    ieee: &Ieee,
-    m: &Memory,
-    span: &Span,
-    shift: u32,
-    first: u32,
-    a: &mut Array<u32>,
-    b: &mut Array<u32>,
-    #[comptime] plan: Plan,
-    #[comptime] guarded: bool,
-) {
-    let width = comptime!((plan.units * plan.vector) as u32);
-    #[unroll]
-    for j in 0..comptime!(plan.held() / plan.vector) {
-        let at = first + j as u32 * width;
-        let mut inside = true;
-        if comptime!(guarded) {
-            inside = at < span.len;
-        }
-        if inside {
-            if comptime!(plan.vector == 4) {
-                let words = m.vectors[((span.base + at) / 4u32) as usize];
-                #[unroll]
-                for l in 0..4usize {
-                    let i = comptime!(j * 4 + l);
-                    let s = State {
-                        a: a[i],
-                        b: b[comptime!(plan.second(i))],
-                    };
-                    let s = fold::step(
-                        ieee,
-                        s,
-                        words[l],
-                        span.place + at + l as u32,
-                        shift,
-                        comptime!(plan.fold),
-                    );
-                    a[i] = s.a;
-                    if comptime!(plan.fold.wide) {
-                        b[i] = s.b;
-                    }
-                }
-            } else {
-                let index = (span.base + at * span.stride) as usize;
-                let s = State {
-                    a: a[j],
-                    b: b[comptime!(plan.second(j))],
-                };
-                let x = m.x[index];
-                if comptime!(plan.joined) {
-                    let mut y = 0u32;
-                    if comptime!(plan.fold.wide) {
-                        y = m.x_b[index];
-                    }
-                    let s = fold::join(ieee, s, State { a: x, b: y }, comptime!(plan.fold));
-                    a[j] = s.a;
-                    if comptime!(plan.fold.wide) {
-                        b[j] = s.b;
-                    }
-                } else {
-                    let s = fold::step(ieee, s, x, span.place + at, shift, comptime!(plan.fold));
-                    a[j] = s.a;
-                    if comptime!(plan.fold.wide) {
-                        b[j] = s.b;
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// `a[i] = join(a[i], a[k])`.
 #[cube]
 fn join_lanes(
@@ -324,65 +270,253 @@ fn join_lanes(
     }
 }
 
+/// `steps` elements of each of the unit's lanes, the first at `first`: loaded to `words`, or folded
+/// from there for the batch's `which`-th segment. All loads come before any fold, so that they
+/// wait for memory together.
+#[cube]
+fn elements(
+    ieee: &Ieee,
+    m: &Memory,
+    span: &Span,
+    shift: u32,
+    first: u32,
+    words: &mut Array<u32>,
+    words_b: &mut Array<u32>,
+    a: &mut Array<u32>,
+    b: &mut Array<u32>,
+    #[comptime] which: usize,
+    #[comptime] steps: usize,
+    #[comptime] loads: bool,
+    #[comptime] guarded: bool,
+    #[comptime] plan: Plan,
+) {
+    let held = comptime!(plan.held());
+    let groups = comptime!(held / plan.vector);
+    let width = comptime!((plan.units * plan.vector) as u32);
+    #[unroll]
+    for k in 0..steps {
+        #[unroll]
+        for j in 0..groups {
+            let at = first + comptime!((k * plan.lanes) as u32) + comptime!(j as u32 * width);
+            let to = comptime!((which * steps + k) * held + j * plan.vector);
+            let mut inside = true;
+            if comptime!(guarded) {
+                inside = at < span.len;
+            }
+            if inside {
+                if comptime!(loads) {
+                    if comptime!(plan.vector == 4) {
+                        let vector = m.vectors[((span.base + at) / 4u32) as usize];
+                        #[unroll]
+                        for l in 0..4usize {
+                            words[comptime!(to + l)] = vector[l];
+                        }
+                    } else {
+                        let index = (span.base + at * span.stride) as usize;
+                        words[to] = m.x[index];
+                        if comptime!(plan.joined && plan.fold.wide) {
+                            words_b[to] = m.x_b[index];
+                        }
+                    }
+                } else {
+                    #[unroll]
+                    for l in 0..comptime!(plan.vector) {
+                        let i = comptime!(which * held + j * plan.vector + l);
+                        let s = State {
+                            a: a[i],
+                            b: b[comptime!(plan.second(i))],
+                        };
+                        let x = words[comptime!(to + l)];
+                        if comptime!(plan.joined) {
+                            let mut y = 0u32;
+                            if comptime!(plan.fold.wide) {
+                                y = words_b[comptime!(to + l)];
+                            }
+                            let t = State { a: x, b: y };
+                            let s = fold::join(ieee, s, t, comptime!(plan.fold));
+                            a[i] = s.a;
+                            if comptime!(plan.fold.wide) {
+                                b[i] = s.b;
+                            }
+                        } else {
+                            let place = span.place + at + l as u32;
+                            let s = fold::step(ieee, s, x, place, shift, comptime!(plan.fold));
+                            a[i] = s.a;
+                            if comptime!(plan.fold.wide) {
+                                b[i] = s.b;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// As [`elements`], both.
+#[cube]
+fn chunk(
+    ieee: &Ieee,
+    m: &Memory,
+    span: &Span,
+    shift: u32,
+    first: u32,
+    a: &mut Array<u32>,
+    b: &mut Array<u32>,
+    #[comptime] steps: usize,
+    #[comptime] guarded: bool,
+    #[comptime] plan: Plan,
+) {
+    let count = comptime!(steps * plan.held());
+    let mut words = Array::<u32>::new(count);
+    let mut words_b = Array::<u32>::new(comptime!(if plan.joined && plan.fold.wide {
+        count
+    } else {
+        1
+    }));
+    #[unroll]
+    for loads in 0..2usize {
+        elements(
+            ieee,
+            m,
+            span,
+            shift,
+            first,
+            &mut words,
+            &mut words_b,
+            a,
+            b,
+            0usize,
+            steps,
+            comptime!(loads == 0),
+            guarded,
+            plan,
+        );
+    }
+}
+
+/// All lanes folded in a loop over the segment.
+#[cube]
+fn many(
+    ieee: &Ieee,
+    m: &Memory,
+    span: &Span,
+    shift: u32,
+    mine: u32,
+    a: &mut Array<u32>,
+    b: &mut Array<u32>,
+    #[comptime] plan: Plan,
+) {
+    let lanes = comptime!(plan.lanes as u32);
+    if comptime!(plan.lanes < LANES) {
+        chunk(ieee, m, span, shift, mine, a, b, 1usize, true, plan);
+    } else {
+        // 16 words of a unit at a time.
+        let steps = comptime!((16 / plan.held()).max(1));
+        let stretch = comptime!(steps as u32 * lanes);
+        let whole = span.len / stretch;
+        for k in 0..whole {
+            chunk(
+                ieee,
+                m,
+                span,
+                shift,
+                k * stretch + mine,
+                a,
+                b,
+                steps,
+                false,
+                plan,
+            );
+        }
+        let begin = whole * stretch;
+        for k in 0..(span.len - begin + comptime!(lanes - 1)) / lanes {
+            chunk(
+                ieee,
+                m,
+                span,
+                shift,
+                begin + k * lanes + mine,
+                a,
+                b,
+                1usize,
+                true,
+                plan,
+            );
+        }
+    }
+}
+
 #[cube]
 fn reduce(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
     let tile = comptime!(plan.tile as u32);
     let units = comptime!(plan.units as u32);
+    let batch = comptime!(plan.batch);
     let column = UNIT_POS % tile;
     let unit = (UNIT_POS / tile) % units;
     let side = UNIT_POS / comptime!(tile * units);
-    let task = CUBE_POS as u32 * comptime!(plan.segments() as u32) + side;
-    let span = span(m, task, column, size, plan);
+    let part = side % comptime!(plan.parts as u32);
+    let groups = comptime!((plan.segments() / plan.parts) as u32);
+    let first =
+        CUBE_POS as u32 * comptime!(plan.tasks() as u32) + side / comptime!(plan.parts as u32);
+    let mine = unit * comptime!(plan.vector as u32);
 
     let held = comptime!(plan.held());
     let start = fold::start(comptime!(plan.fold));
-    let mut a = Array::<u32>::new(held);
-    let mut b = Array::<u32>::new(comptime!(if plan.fold.wide { held } else { 1 }));
+    let mut a = Array::<u32>::new(comptime!(batch * held));
+    let mut b = Array::<u32>::new(comptime!(if plan.fold.wide { batch * held } else { 1 }));
     b[0] = 0u32;
     #[unroll]
-    for i in 0..held {
+    for i in 0..comptime!(batch * held) {
         a[i] = start.a;
         if comptime!(plan.fold.wide) {
             b[i] = start.b;
         }
     }
-    let mut shift = 0u32;
-    if comptime!(plan.shifted) {
-        if span.valid {
-            shift = m.shift[span.owner as usize];
-        }
-    }
-    let lanes = comptime!(plan.lanes as u32);
-    let mine = unit * comptime!(plan.vector as u32);
-    if comptime!(plan.lanes < LANES) {
-        chunk(ieee, m, &span, shift, mine, &mut a, &mut b, plan, true);
-    } else {
-        if span.len == SEGMENT as u32 {
-            for k in 0..comptime!((SEGMENT / plan.lanes) as u32) {
-                chunk(
-                    ieee,
-                    m,
-                    &span,
-                    shift,
-                    k * lanes + mine,
-                    &mut a,
-                    &mut b,
-                    plan,
-                    false,
-                );
+    if comptime!(plan.steps == 0) {
+        let span = span(m, first, part, column, size, plan);
+        let mut shift = 0u32;
+        if comptime!(plan.shifted) {
+            if span.valid {
+                shift = m.shift[span.owner as usize];
             }
+        }
+        many(ieee, m, &span, shift, mine, &mut a, &mut b, plan);
+    } else {
+        let count = comptime!(batch * plan.steps * held);
+        let mut words = Array::<u32>::new(count);
+        let mut words_b = Array::<u32>::new(comptime!(if plan.joined && plan.fold.wide {
+            count
         } else {
-            for k in 0..(span.len + comptime!(lanes - 1)) / lanes {
-                chunk(
+            1
+        }));
+        #[unroll]
+        for loads in 0..2usize {
+            #[unroll]
+            for which in 0..batch {
+                let task = first + which as u32 * groups;
+                let span = span(m, task, part, column, size, plan);
+                let mut shift = 0u32;
+                if comptime!(plan.shifted && loads == 1) {
+                    if span.valid {
+                        shift = m.shift[span.owner as usize];
+                    }
+                }
+                elements(
                     ieee,
                     m,
                     &span,
                     shift,
-                    k * lanes + mine,
+                    mine,
+                    &mut words,
+                    &mut words_b,
                     &mut a,
                     &mut b,
-                    plan,
+                    which,
+                    plan.steps,
+                    comptime!(loads == 0),
                     true,
+                    plan,
                 );
             }
         }
@@ -390,25 +524,49 @@ fn reduce(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
 
     // The halvings that stay within a unit: lanes `vector * units` apart or more.
     let vector = comptime!(plan.vector);
-    let groups = comptime!(held / vector);
+    let groups_held = comptime!(held / vector);
     #[unroll]
-    for h in 0..comptime!(groups.ilog2()) {
-        let half = comptime!(groups >> (h + 1));
+    for which in 0..batch {
         #[unroll]
-        for i in 0..comptime!(half * vector) {
-            join_lanes(ieee, &mut a, &mut b, i, comptime!(i + half * vector), plan);
+        for h in 0..comptime!(groups_held.ilog2()) {
+            let half = comptime!(groups_held >> (h + 1));
+            #[unroll]
+            for i in 0..comptime!(half * vector) {
+                let to = comptime!(which * held + i);
+                join_lanes(
+                    ieee,
+                    &mut a,
+                    &mut b,
+                    to,
+                    comptime!(to + half * vector),
+                    plan,
+                );
+            }
         }
     }
+    let cube = comptime!(plan.cube);
+    let mut shared_a = SharedMemory::<u32>::new(comptime!(if plan.units * plan.parts > 1 {
+        cube * vector * batch
+    } else {
+        1
+    }));
+    let mut shared_b = SharedMemory::<u32>::new(comptime!(if plan.fold.wide
+        && plan.units * plan.parts > 1
+    {
+        cube * vector * batch
+    } else {
+        1
+    }));
     if comptime!(plan.units > 1) {
-        let mut shared_a = SharedMemory::<u32>::new(comptime!(UNITS * vector));
-        let mut shared_b =
-            SharedMemory::<u32>::new(comptime!(if plan.fold.wide { UNITS * vector } else { 1 }));
         #[unroll]
-        for l in 0..vector {
-            let at = comptime!(l * UNITS) + UNIT_POS as usize;
-            shared_a[at] = a[l];
-            if comptime!(plan.fold.wide) {
-                shared_b[at] = b[l];
+        for which in 0..batch {
+            #[unroll]
+            for l in 0..vector {
+                let at = comptime!((which * vector + l) * cube) + UNIT_POS as usize;
+                shared_a[at] = a[comptime!(which * held + l)];
+                if comptime!(plan.fold.wide) {
+                    shared_b[at] = b[comptime!(which * held + l)];
+                }
             }
         }
         #[unroll]
@@ -417,55 +575,117 @@ fn reduce(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
             sync_cube();
             if unit < half {
                 #[unroll]
-                for l in 0..vector {
-                    let at = comptime!(l * UNITS) + UNIT_POS as usize;
-                    let other = at + comptime!((half * tile) as usize);
-                    let s = State {
-                        a: a[l],
-                        b: b[comptime!(plan.second(l))],
-                    };
-                    let mut y = 0u32;
-                    if comptime!(plan.fold.wide) {
-                        y = shared_b[other];
-                    }
-                    let s = fold::join(
-                        ieee,
-                        s,
-                        State {
+                for which in 0..batch {
+                    #[unroll]
+                    for l in 0..vector {
+                        let i = comptime!(which * held + l);
+                        let at = comptime!((which * vector + l) * cube) + UNIT_POS as usize;
+                        let other = at + comptime!((half * tile) as usize);
+                        let s = State {
+                            a: a[i],
+                            b: b[comptime!(plan.second(i))],
+                        };
+                        let mut y = 0u32;
+                        if comptime!(plan.fold.wide) {
+                            y = shared_b[other];
+                        }
+                        let t = State {
                             a: shared_a[other],
                             b: y,
-                        },
-                        comptime!(plan.fold),
-                    );
-                    a[l] = s.a;
-                    shared_a[at] = s.a;
-                    if comptime!(plan.fold.wide) {
-                        b[l] = s.b;
-                        shared_b[at] = s.b;
+                        };
+                        let s = fold::join(ieee, s, t, comptime!(plan.fold));
+                        a[i] = s.a;
+                        shared_a[at] = s.a;
+                        if comptime!(plan.fold.wide) {
+                            b[i] = s.b;
+                            shared_b[at] = s.b;
+                        }
                     }
                 }
             }
         }
     }
     #[unroll]
-    for h in 0..comptime!(vector.ilog2()) {
-        let half = comptime!(vector >> (h + 1));
+    for which in 0..batch {
         #[unroll]
-        for i in 0..half {
-            join_lanes(ieee, &mut a, &mut b, i, comptime!(i + half), plan);
-        }
-    }
-    if span.valid && unit == 0u32 {
-        let s = State { a: a[0], b: b[0] };
-        if comptime!(plan.finished) {
-            m.out[span.to as usize] =
-                fold::finish(ieee, s, span.n, size.ddof, comptime!(plan.fold));
-        } else {
-            m.out[span.to as usize] = s.a;
-            if comptime!(plan.fold.wide) {
-                m.out_b[span.to as usize] = s.b;
+        for h in 0..comptime!(vector.ilog2()) {
+            let half = comptime!(vector >> (h + 1));
+            #[unroll]
+            for i in 0..half {
+                let to = comptime!(which * held + i);
+                join_lanes(ieee, &mut a, &mut b, to, comptime!(to + half), plan);
             }
         }
+    }
+    if comptime!(plan.parts > 1) {
+        join_parts(ieee, &mut shared_a, &mut shared_b, &mut a, &mut b, plan);
+    }
+    #[unroll]
+    for which in 0..batch {
+        let task = first + which as u32 * groups;
+        let span = span(m, task, part, column, size, plan);
+        if span.valid && unit == 0u32 && part == 0u32 {
+            let i = comptime!(which * held);
+            let s = State {
+                a: a[i],
+                b: b[comptime!(plan.second(i))],
+            };
+            if comptime!(plan.finished) {
+                m.out[span.to as usize] =
+                    fold::finish(ieee, s, span.n, size.ddof, comptime!(plan.fold));
+            } else {
+                m.out[span.to as usize] = s.a;
+                if comptime!(plan.fold.wide) {
+                    m.out_b[span.to as usize] = s.b;
+                }
+            }
+        }
+    }
+}
+
+/// The states of a row's segments, folded by the same tree: one each of its first lanes.
+#[cube]
+fn join_parts(
+    ieee: &Ieee,
+    shared_a: &mut SharedMemory<u32>,
+    shared_b: &mut SharedMemory<u32>,
+    a: &mut Array<u32>,
+    b: &mut Array<u32>,
+    #[comptime] plan: Plan,
+) {
+    let units = comptime!(plan.units as u32);
+    sync_cube();
+    if UNIT_POS % units == 0u32 {
+        shared_a[UNIT_POS as usize] = a[0];
+        if comptime!(plan.fold.wide) {
+            shared_b[UNIT_POS as usize] = b[0];
+        }
+    }
+    sync_cube();
+    let parts = comptime!(plan.parts);
+    let mut p_a = Array::<u32>::new(parts);
+    let mut p_b = Array::<u32>::new(comptime!(if plan.fold.wide { parts } else { 1 }));
+    p_b[0] = 0u32;
+    let base = UNIT_POS - UNIT_POS % comptime!((plan.units * plan.parts) as u32);
+    #[unroll]
+    for p in 0..parts {
+        let at = (base + p as u32 * units) as usize;
+        p_a[p] = shared_a[at];
+        if comptime!(plan.fold.wide) {
+            p_b[p] = shared_b[at];
+        }
+    }
+    #[unroll]
+    for h in 0..comptime!(parts.ilog2()) {
+        let half = comptime!(parts >> (h + 1));
+        #[unroll]
+        for p in 0..half {
+            join_lanes(ieee, &mut p_a, &mut p_b, p, comptime!(p + half), plan);
+        }
+    }
+    a[0] = p_a[0];
+    if comptime!(plan.fold.wide) {
+        b[0] = p_b[0];
     }
 }
 
@@ -487,7 +707,7 @@ impl Plan {
     }
 
     /// A plan for segments of which the longest has `n` elements.
-    fn new(fold: Kind, along: Along, n: usize, columns: usize, joined: bool) -> Self {
+    fn new(fold: Kind, along: Along, n: usize, columns: usize, joined: bool, class: Class) -> Self {
         let lanes = n.min(SEGMENT).next_power_of_two().min(LANES);
         let mut plan = Self {
             along,
@@ -495,6 +715,10 @@ impl Plan {
             units: 1,
             lanes,
             vector: 1,
+            steps: 0,
+            batch: 1,
+            parts: 1,
+            cube: UNITS,
             joined,
             finished: n <= SEGMENT,
             fold,
@@ -507,6 +731,28 @@ impl Plan {
                 plan.units = plan.lanes / 4;
                 if n % 4 == 0 && !joined {
                     plan.vector = 4;
+                }
+                if joined && n > LANES {
+                    // Few rows are long enough to have many segments: what counts is latency.
+                    plan.units = LANES;
+                    let parts = n.div_ceil(SEGMENT).next_power_of_two();
+                    if parts * LANES <= class.units {
+                        plan.parts = parts;
+                        plan.cube = UNITS.max(parts * LANES);
+                        plan.finished = true;
+                    }
+                    plan.steps = (n.min(SEGMENT) / LANES).next_power_of_two();
+                    if plan.steps * LANES < n.min(SEGMENT) {
+                        plan.steps *= 2;
+                    }
+                } else if n <= 1024 && !joined && (class.fused || !fold.fused()) {
+                    plan.steps = n.div_ceil(plan.lanes);
+                    // Shared memory holds four words of each unit and segment.
+                    plan.batch = match plan.steps {
+                        1 if class.units > UNITS => 4,
+                        1..=3 if class.units > UNITS || !fold.wide => 2,
+                        _ => 1,
+                    };
                 }
             }
             Along::Column if lanes <= 16 => plan.tile = width.min(UNITS),
@@ -524,12 +770,33 @@ impl Plan {
     }
 }
 
+/// What plans depend on beside the shape.
+#[derive(Clone, Copy)]
+struct Class {
+    /// Units of a cube that every device of the kind has.
+    units: usize,
+    /// Fused multiply-add is one instruction.
+    fused: bool,
+}
+
+impl Class {
+    fn of(device: &Device, profile: FloatProfile) -> Self {
+        Self {
+            units: match device.backend() {
+                Backend::Cuda(_) | Backend::Hip(_) => 1024,
+                _ => UNITS,
+            },
+            fused: profile.fma == Path::Native && profile.subnormal == Path::Native,
+        }
+    }
+}
+
 fn kernel(profile: FloatProfile, plan: Plan) -> Kernel {
     Kernel::new(
         "reduce",
         profile,
         plan,
-        CubeDim::new_1d(UNITS as u32),
+        CubeDim::new_1d(plan.cube as u32),
         move |d| {
             let ieee = d.ieee();
             let wide_states = plan.fold.wide && !plan.finished;
@@ -641,6 +908,7 @@ fn run(
     out: &mut dyn AnyBuffer,
 ) -> Result<()> {
     let profile = device.profile()?;
+    let class = Class::of(device, profile);
     let (mut rows, mut columns) = (job.rows, job.columns);
     let n = match axis {
         Axis::Row => columns,
@@ -658,9 +926,10 @@ fn run(
                 last: longest <= SEGMENT,
             },
         };
-        let plan = Plan::new(fold, along, longest, columns, states.is_some());
+        let plan = Plan::new(fold, along, longest, columns, states.is_some(), class);
         let parts = longest.div_ceil(SEGMENT).max(1);
         let (items, count) = match (axis, ranges) {
+            (Axis::Row, _) if plan.parts > 1 => (rows, 0),
             (Axis::Row, _) => (rows * parts, 0),
             (Axis::Ranges, Some((_, count))) if plan.finished => (count, count),
             (Axis::Ranges, Some((_, count))) => (count + rows / SEGMENT, count),
@@ -711,7 +980,7 @@ fn run(
         let scalars = [rows, columns, tasks, count, n];
         args.extend(scalars.map(|x| Arg::U32(x as u32)));
         args.push(Arg::U32(job.ddof));
-        let cubes = grid(tasks, plan.segments())?;
+        let cubes = grid(tasks, plan.tasks())?;
         device.launch(&kernel(profile, plan), cubes, &args)?;
         drop(args);
         if plan.finished {
@@ -729,10 +998,18 @@ fn run(
 
 /// Every fold along rows; the sum and the widest fold in every other shape.
 pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
+    let fused = profile.fma == Path::Native && profile.subnormal == Path::Native;
+    let class = |units: usize| Class { units, fused };
     let shapes = |fold: Kind| {
         let mut all = Vec::new();
-        for (n, columns, joined) in [(17, 17, false), (10_000, 10_000, false), (3, 3, true)] {
-            all.push(Plan::new(fold, Along::Row, n, columns, joined));
+        for (n, columns, joined) in [
+            (17, 17, false),
+            (256, 256, false),
+            (10_000, 10_000, false),
+            (3, 3, true),
+            (10_000, 10_000, true),
+        ] {
+            all.push(Plan::new(fold, Along::Row, n, columns, joined, class(1024)));
         }
         for (n, columns, joined) in [
             (10, 300, false),
@@ -740,22 +1017,33 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
             (10_000, 28, false),
             (3, 28, true),
         ] {
-            all.push(Plan::new(fold, Along::Column, n, columns, joined));
+            all.push(Plan::new(
+                fold,
+                Along::Column,
+                n,
+                columns,
+                joined,
+                class(UNITS),
+            ));
         }
         for (n, columns, level) in [(100, 1, 0), (100, 28, 0), (10_000, 28, 0), (3, 28, 1)] {
             let along = Along::Ranges {
                 level,
                 last: n <= SEGMENT,
             };
-            all.push(Plan::new(fold, along, n, columns, level > 0));
+            all.push(Plan::new(fold, along, n, columns, level > 0, class(UNITS)));
         }
         all
     };
     Kind::ALL
         .iter()
-        .map(|&fold| Plan::new(fold, Along::Row, 4096, 4096, false))
+        .map(|&fold| Plan::new(fold, Along::Row, 4096, 4096, false, class(UNITS)))
         .chain(shapes(Sum::KIND))
         .chain(shapes(Variance::KIND))
+        .chain(
+            [Max::KIND, ArgMax::KIND]
+                .map(|fold| Plan::new(fold, Along::Column, 10_000, 64, false, class(UNITS))),
+        )
         .map(|plan| kernel(profile, plan))
         .collect()
 }

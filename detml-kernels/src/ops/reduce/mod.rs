@@ -224,8 +224,14 @@ pub fn mean_variance(
     shape: [usize; 2],
     ddof: u32,
 ) -> Result<(Buffer<f32>, Buffer<f32>)> {
+    let folded = Shape::new(axis, shape, x.len())?;
+    if !folded.by_column
+        && let Some(moments) = super::rowwise::moments(x, [folded.rows, folded.columns], ddof)?
+    {
+        return Ok(moments);
+    }
     let mean = mean(x, axis, shape)?;
-    let shape = Shape::new(axis, shape, x.len())?;
+    let shape = folded;
     let mut out = x.device().empty(shape.results())?;
     run::<fold::Variance>(x, shape, Some(&mean), ddof, &mut out)?;
     Ok((mean, out))

@@ -1,0 +1,1421 @@
+//! A row stays in registers between the passes over it.
+//!
+//! A unit holds lanes of `N5` whole: all elements of one lane of a segment, or of four lanes that
+//! lie 32 apart, so that a chain is within a unit and the loads of neighbouring units lie side by
+//! side, whatever the alignment of a row. The tree over lanes takes two halvings at a time through
+//! shared memory. Rows of at most 32 elements belong to one unit each and pass through shared
+//! memory. Rows that registers can't hold are read once for each pass: segments are summed by
+//! one kernel, their sums by [`reduce`], and another kernel applies them.
+
+use super::Job;
+use super::terms::{self, First, Op, Two};
+use crate::device::{Arg, Buffer, Device, Kernel};
+use crate::ieee::{FloatProfile, Ieee, Path};
+use crate::ops::grid;
+use crate::ops::reduce::{self, Axis, LANES, SEGMENT};
+use crate::prim;
+use cubecl::prelude::*;
+use detml_core::{Backend, Result};
+
+const UNITS: usize = 256;
+/// Rows of a cube that gives each unit a row.
+const SHORT_UNITS: usize = 64;
+/// The longest row of one unit.
+const SHORT: usize = 32;
+
+/// The part of an operation that a launch does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    /// All of it.
+    Whole,
+    /// The sums of each segment.
+    Sums,
+    /// The results, from the rows' sums.
+    Results,
+}
+
+/// Everything that changes the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Plan {
+    op: Op,
+    stage: Stage,
+    weighted: bool,
+    biased: bool,
+    units: usize,
+    /// Units along the lanes of a segment: 128, or 32 with four lanes each.
+    width: usize,
+    /// Segments side by side.
+    parts: usize,
+    /// Elements of a lane.
+    steps: usize,
+    /// Rows of one unit.
+    batch: usize,
+    /// Every lane of every segment is full.
+    exact: bool,
+    unroll: bool,
+}
+
+/// A way to run an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Way {
+    /// A row to a unit.
+    Short,
+    /// A row in the registers of a cube or a part of one.
+    Kept(Plan),
+    /// As many reads as passes.
+    Long,
+}
+
+impl Plan {
+    const fn held(&self) -> usize {
+        self.steps * self.lanes()
+    }
+
+    /// Lanes of one unit.
+    const fn lanes(&self) -> usize {
+        LANES / self.width
+    }
+
+    /// Rows (or segments) that a cube's units take side by side.
+    const fn groups(&self) -> usize {
+        self.units / (self.width * self.parts)
+    }
+
+    /// Cubes whose registers are to fit a multiprocessor: 64 registers a unit, 128 where two
+    /// matrices are held.
+    const fn resident(&self) -> u32 {
+        let units = if self.op.backward() { 512 } else { 1024 };
+        if self.units < units {
+            (units / self.units) as u32
+        } else {
+            1
+        }
+    }
+
+    /// Numbers of one tree.
+    const fn sums(&self) -> usize {
+        if self.op.wide() {
+            2 * self.batch
+        } else {
+            self.batch
+        }
+    }
+}
+
+#[derive(CubeType)]
+struct Memory {
+    x: Array<f32>,
+    y: Array<f32>,
+    weight: Array<f32>,
+    bias: Array<f32>,
+    first: Array<f32>,
+    scale: Array<f32>,
+    sum_a: Array<f32>,
+    sum_b: Array<f32>,
+    out: Array<f32>,
+    out_first: Array<f32>,
+    out_scale: Array<f32>,
+}
+
+#[derive(CubeType, Clone, Copy)]
+struct Size {
+    rows: u32,
+    columns: u32,
+    eps: f32,
+    ddof: u32,
+}
+
+#[cube]
+fn join(ieee: &Ieee, a: f32, b: f32, #[comptime] maximum: bool) -> f32 {
+    if comptime!(maximum) {
+        ieee.select(ieee.gt(b, a), b, a)
+    } else {
+        ieee.add(a, b)
+    }
+}
+
+/// Four that lie `apart` apart, by two halvings of the tree.
+#[cube]
+fn four(
+    ieee: &Ieee,
+    shared: &SharedMemory<f32>,
+    at: u32,
+    #[comptime] apart: u32,
+    #[comptime] maximum: bool,
+) -> f32 {
+    let a = shared[at as usize];
+    let b = shared[(at + apart) as usize];
+    let c = shared[(at + 2u32 * apart) as usize];
+    let d = shared[(at + 3u32 * apart) as usize];
+    let even = join(ieee, a, c, maximum);
+    let odd = join(ieee, b, d, maximum);
+    join(ieee, even, odd, maximum)
+}
+
+/// Two halvings of the trees of `count` numbers, each over `lanes` lanes that lie side by side:
+/// each unit of `plan.width` does its share.
+#[cube]
+fn halve_twice(
+    ieee: &Ieee,
+    from: &SharedMemory<f32>,
+    to: &mut SharedMemory<f32>,
+    side: u32,
+    lane: u32,
+    #[comptime] lanes: u32,
+    #[comptime] count: usize,
+    #[comptime] maximum: bool,
+    #[comptime] plan: Plan,
+) {
+    let width = comptime!(plan.width as u32);
+    let next = comptime!(lanes / 4);
+    let total = comptime!(count as u32 * next);
+    #[unroll]
+    for turn in 0..comptime!(total.div_ceil(width)) {
+        let id = turn * width + lane;
+        if id < total {
+            let which = id / next;
+            let j = id % next;
+            let at = (side * comptime!(count as u32) + which) * lanes + j;
+            let r = four(ieee, from, at, next, maximum);
+            to[((side * comptime!(count as u32) + which) * next + j) as usize] = r;
+        }
+    }
+}
+
+/// Each row's number from its units' in `v`, for all of its units: `count` numbers of each unit.
+#[cube]
+fn tree(
+    ieee: &Ieee,
+    shared: &mut SharedMemory<f32>,
+    other: &mut SharedMemory<f32>,
+    v: &mut Array<f32>,
+    #[comptime] count: usize,
+    #[comptime] maximum: bool,
+    #[comptime] plan: Plan,
+) {
+    let width = comptime!(plan.width as u32);
+    let lane = UNIT_POS % width;
+    let side = UNIT_POS / width;
+    sync_cube();
+    #[unroll]
+    for i in 0..count {
+        shared[((side * comptime!(count as u32) + i as u32) * width + lane) as usize] = v[i];
+    }
+    sync_cube();
+    halve_twice(ieee, shared, other, side, lane, width, count, maximum, plan);
+    sync_cube();
+    let quarter = comptime!(width / 4);
+    halve_twice(
+        ieee, other, shared, side, lane, quarter, count, maximum, plan,
+    );
+    sync_cube();
+    // Two or eight are left of each.
+    let left = comptime!(plan.width / 16);
+    if comptime!(plan.parts <= 2) {
+        let first = side - side % comptime!(plan.parts as u32);
+        let mut parts = Array::<f32>::new(plan.parts);
+        #[unroll]
+        for i in 0..count {
+            #[unroll]
+            for p in 0..plan.parts {
+                let at = ((first + p as u32) * comptime!(count as u32) + i as u32) * left as u32;
+                parts[p] = rest(ieee, shared, at, left, maximum);
+            }
+            v[i] = across(ieee, &mut parts, maximum, plan);
+        }
+    } else {
+        if lane < comptime!(count as u32) {
+            let at = (side * comptime!(count as u32) + lane) * left as u32;
+            other[(side * comptime!(count as u32) + lane) as usize] =
+                rest(ieee, shared, at, left, maximum);
+        }
+        sync_cube();
+        let first = side - side % comptime!(plan.parts as u32);
+        let mut parts = Array::<f32>::new(plan.parts);
+        #[unroll]
+        for i in 0..count {
+            #[unroll]
+            for p in 0..plan.parts {
+                let at = (first + p as u32) * comptime!(count as u32) + i as u32;
+                parts[p] = other[at as usize];
+            }
+            v[i] = across(ieee, &mut parts, maximum, plan);
+        }
+    }
+}
+
+/// The last halvings over `left` numbers, two or eight.
+#[cube]
+fn rest(
+    ieee: &Ieee,
+    shared: &SharedMemory<f32>,
+    at: u32,
+    #[comptime] left: usize,
+    #[comptime] maximum: bool,
+) -> f32 {
+    if comptime!(left == 2) {
+        join(ieee, shared[at as usize], shared[at as usize + 1], maximum)
+    } else {
+        let a = four(ieee, shared, at, 2u32, maximum);
+        let b = four(ieee, shared, at + 1u32, 2u32, maximum);
+        join(ieee, a, b, maximum)
+    }
+}
+
+/// The segments' numbers by the same tree: lanes without any are left out.
+#[cube]
+fn across(
+    ieee: &Ieee,
+    parts: &mut Array<f32>,
+    #[comptime] maximum: bool,
+    #[comptime] plan: Plan,
+) -> f32 {
+    #[unroll]
+    for h in 0..comptime!(plan.parts.ilog2()) {
+        let half = comptime!(plan.parts >> (h + 1));
+        #[unroll]
+        for p in 0..half {
+            parts[p] = join(ieee, parts[p], parts[comptime!(p + half)], maximum);
+        }
+    }
+    parts[0]
+}
+
+/// `c ? x : 0`.
+#[cube]
+fn or_zero(c: bool, x: f32) -> f32 {
+    prim::select(c, x, prim::from_bits(0u32))
+}
+
+/// What a unit holds of each of its rows.
+#[derive(CubeType)]
+struct Place {
+    row: Array<u32>,
+    /// Index in the matrix of its first element.
+    first: Array<u32>,
+    /// Elements of the row from there on; 0 where there is no row.
+    left: Array<u32>,
+    /// Column of its first element.
+    column: Array<u32>,
+}
+
+#[cube]
+fn place(size: &Size, #[comptime] plan: Plan) -> Place {
+    let width = comptime!(plan.width as u32);
+    let lane = UNIT_POS % width;
+    let part = (UNIT_POS / width) % comptime!(plan.parts as u32);
+    let group = UNIT_POS / comptime!((plan.width * plan.parts) as u32);
+    let groups = comptime!(plan.groups() as u32);
+    let tile = CUBE_POS as u32 * comptime!((plan.groups() * plan.batch) as u32) + group;
+    let n = size.columns;
+    let mut row = Array::<u32>::new(plan.batch);
+    let mut first = Array::<u32>::new(plan.batch);
+    let mut left = Array::<u32>::new(plan.batch);
+    let mut column = Array::<u32>::new(plan.batch);
+    #[unroll]
+    for b in 0..plan.batch {
+        let task = tile + b as u32 * groups;
+        let mut r = task;
+        let mut k = part;
+        if comptime!(plan.stage != Stage::Whole) {
+            let segments = (n + comptime!(SEGMENT as u32 - 1u32)) / SEGMENT as u32;
+            r = task / segments;
+            k = task - r * segments;
+        }
+        let c = k * SEGMENT as u32 + lane;
+        row[b] = r;
+        first[b] = r * n + c;
+        column[b] = c;
+        let inside = r < size.rows && c < n;
+        let rest = prim::wrapping_sub(n, k * SEGMENT as u32);
+        let rest = prim::select_u32(rest < SEGMENT as u32, rest, SEGMENT as u32);
+        left[b] = prim::select_u32(inside, prim::wrapping_sub(rest, lane), 0u32);
+    }
+    Place {
+        row,
+        first,
+        left,
+        column,
+    }
+}
+
+/// Whether the unit's element `i` of a row exists.
+#[cube]
+fn exists(left: u32, i: u32, #[comptime] plan: Plan) -> bool {
+    if comptime!(plan.exact) {
+        left > 0u32
+    } else {
+        i * comptime!(plan.width as u32) < left
+    }
+}
+
+/// The sums over the unit's elements: the lanes' chains and the halvings within the unit.
+#[cube]
+fn chains(ieee: &Ieee, h: &Array<f32>, g: &Array<f32>, b: usize, #[comptime] plan: Plan) -> Two {
+    let lanes = comptime!(plan.lanes());
+    let zero = prim::from_bits(0u32);
+    let mut a_lanes = Array::<f32>::new(lanes);
+    let mut b_lanes = Array::<f32>::new(lanes);
+    #[unroll]
+    for a in 0..lanes {
+        let mut s = Two { a: zero, b: zero };
+        #[unroll(plan.unroll)]
+        for k in 0..plan.steps {
+            let i = b * plan.held() + k * lanes + a;
+            let mut y = zero;
+            if comptime!(plan.op.backward()) {
+                y = g[i];
+            }
+            let next = terms::step(ieee, s, h[i], y, comptime!(plan.op));
+            s.a = next.a;
+            s.b = next.b;
+        }
+        a_lanes[a] = s.a;
+        b_lanes[a] = s.b;
+    }
+    #[unroll]
+    for l in 0..comptime!(lanes.ilog2()) {
+        let half = comptime!(lanes >> (l + 1));
+        #[unroll]
+        for a in 0..half {
+            a_lanes[a] = ieee.add(a_lanes[a], a_lanes[comptime!(a + half)]);
+            if comptime!(plan.op.wide()) {
+                b_lanes[a] = ieee.add(b_lanes[a], b_lanes[comptime!(a + half)]);
+            }
+        }
+    }
+    Two {
+        a: a_lanes[0],
+        b: b_lanes[0],
+    }
+}
+
+#[cube]
+fn rows(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
+    let op = comptime!(plan.op);
+    let batch = comptime!(plan.batch);
+    let held = comptime!(plan.held());
+    let n = size.columns;
+    let zero = prim::from_bits(0u32);
+    let at = place(size, plan);
+    let mut shared = SharedMemory::<f32>::new(comptime!(plan.units * plan.sums()));
+    let mut other = SharedMemory::<f32>::new(comptime!(plan.units * plan.sums() / 4));
+
+    let mut h = Array::<f32>::new(comptime!(batch * held));
+    let mut g = Array::<f32>::new(comptime!(if op.backward() { batch * held } else { 1 }));
+    #[unroll]
+    for b in 0..batch {
+        #[unroll(plan.unroll)]
+        for i in 0..held {
+            let mut x = terms::neutral(op);
+            let mut y = zero;
+            if exists(at.left[b], i as u32, plan) {
+                let index = (at.first[b] + i as u32 * comptime!(plan.width as u32)) as usize;
+                x = m.x[index];
+                if comptime!(op.backward()) {
+                    y = m.y[index];
+                }
+            }
+            h[b * held + i] = x;
+            if comptime!(op.backward()) {
+                g[b * held + i] = y;
+            }
+        }
+    }
+
+    // The rows' first numbers.
+    let mut first = Array::<f32>::new(batch);
+    let mut scale = Array::<f32>::new(batch);
+    let given = comptime!(
+        op.first() == First::Given || (plan.stage != Stage::Whole && op.first() != First::None)
+    );
+    #[unroll]
+    for b in 0..batch {
+        first[b] = zero;
+        scale[b] = zero;
+        if at.left[b] > 0u32 {
+            if comptime!(given) {
+                first[b] = m.first[at.row[b] as usize];
+            }
+            if comptime!(op.scaled()) {
+                scale[b] = m.scale[at.row[b] as usize];
+            }
+        }
+    }
+    if comptime!(!given && op.first() == First::Maximum) {
+        #[unroll]
+        for b in 0..batch {
+            let mut maximum = h[b * held];
+            #[unroll(plan.unroll)]
+            for i in 1..held {
+                maximum = join(ieee, maximum, h[b * held + i], true);
+            }
+            first[b] = maximum;
+        }
+        tree(ieee, &mut shared, &mut other, &mut first, batch, true, plan);
+    } else if comptime!(!given && op.first() == First::Mean) {
+        #[unroll]
+        for b in 0..batch {
+            let lanes = comptime!(plan.lanes());
+            let mut sums = Array::<f32>::new(lanes);
+            #[unroll]
+            for a in 0..lanes {
+                let mut s = zero;
+                #[unroll(plan.unroll)]
+                for k in 0..plan.steps {
+                    s = ieee.add(s, h[b * held + k * lanes + a]);
+                }
+                sums[a] = s;
+            }
+            #[unroll]
+            for l in 0..comptime!(lanes.ilog2()) {
+                let half = comptime!(lanes >> (l + 1));
+                #[unroll]
+                for a in 0..half {
+                    sums[a] = ieee.add(sums[a], sums[comptime!(a + half)]);
+                }
+            }
+            first[b] = sums[0];
+        }
+        tree(
+            ieee,
+            &mut shared,
+            &mut other,
+            &mut first,
+            batch,
+            false,
+            plan,
+        );
+        #[unroll]
+        for b in 0..batch {
+            first[b] = terms::mean(ieee, first[b], n);
+        }
+    }
+
+    #[unroll]
+    for b in 0..batch {
+        #[unroll(plan.unroll)]
+        for i in 0..held {
+            let j = b * held + i;
+            let mut y = zero;
+            let mut w = zero;
+            if comptime!(op.backward()) {
+                y = g[j];
+            }
+            let inside = exists(at.left[b], i as u32, plan);
+            if comptime!(op.scaled() && plan.weighted) {
+                if inside {
+                    let column = at.column[b] + i as u32 * comptime!(plan.width as u32);
+                    w = m.weight[column as usize];
+                }
+            }
+            let two = terms::lift(ieee, h[j], y, w, first[b], scale[b], op, plan.weighted);
+            if comptime!(op.first() == First::Maximum) {
+                h[j] = two.a;
+            } else {
+                h[j] = or_zero(inside, two.a);
+            }
+            if comptime!(op.backward()) {
+                g[j] = two.b;
+            }
+        }
+    }
+
+    let mut sums = Array::<f32>::new(comptime!(plan.sums()));
+    if comptime!(plan.stage != Stage::Results) {
+        #[unroll]
+        for b in 0..batch {
+            let s = chains(ieee, &h, &g, b, plan);
+            sums[b] = s.a;
+            if comptime!(op.wide()) {
+                sums[comptime!(b + batch)] = s.b;
+            }
+        }
+        tree(
+            ieee,
+            &mut shared,
+            &mut other,
+            &mut sums,
+            comptime!(plan.sums()),
+            false,
+            plan,
+        );
+    } else {
+        #[unroll]
+        for b in 0..batch {
+            sums[b] = zero;
+            if comptime!(op.wide()) {
+                sums[comptime!(b + batch)] = zero;
+            }
+            if at.left[b] > 0u32 {
+                sums[b] = m.sum_a[at.row[b] as usize];
+                if comptime!(op.wide()) {
+                    sums[comptime!(b + batch)] = m.sum_b[at.row[b] as usize];
+                }
+            }
+        }
+    }
+
+    #[unroll]
+    for b in 0..batch {
+        let mut second = zero;
+        if comptime!(op.wide()) {
+            second = sums[comptime!(b + batch)];
+        }
+        let s = Two {
+            a: sums[b],
+            b: second,
+        };
+        let row = at.row[b];
+        let first_index = at.first[b];
+        let column = at.column[b];
+        if comptime!(plan.stage == Stage::Sums) {
+            // A segment has a first element.
+            if at.left[b] > 0u32 && UNIT_POS % comptime!(plan.width as u32) == 0u32 {
+                let segments = (n + comptime!(SEGMENT as u32 - 1u32)) / SEGMENT as u32;
+                let to = row * segments + column / SEGMENT as u32;
+                m.out[to as usize] = s.a;
+                if comptime!(op.wide()) {
+                    m.out_scale[to as usize] = s.b;
+                }
+            }
+        } else {
+            let last = terms::finish(ieee, s, n, size.eps, size.ddof, op);
+            if comptime!(op.stored()) {
+                if at.left[b] > 0u32 && column == 0u32 {
+                    m.out_scale[row as usize] = last.a;
+                    if comptime!(plan.stage == Stage::Whole && op.first() == First::Mean) {
+                        m.out_first[row as usize] = first[b];
+                    }
+                }
+            }
+            #[unroll(plan.unroll)]
+            for i in 0..comptime!(if op.maps() { held } else { 0 }) {
+                if exists(at.left[b], i as u32, plan) {
+                    let j = b * held + i;
+                    let offset = i as u32 * comptime!(plan.width as u32);
+                    let mut w = zero;
+                    let mut bias = zero;
+                    let mut y = zero;
+                    if comptime!(plan.weighted && !op.backward()) {
+                        w = m.weight[(column + offset) as usize];
+                    }
+                    if comptime!(plan.biased) {
+                        bias = m.bias[(column + offset) as usize];
+                    }
+                    if comptime!(op.backward()) {
+                        y = g[j];
+                    }
+                    m.out[(first_index + offset) as usize] = terms::apply(
+                        ieee,
+                        h[j],
+                        y,
+                        last,
+                        scale[b],
+                        w,
+                        bias,
+                        op,
+                        plan.weighted,
+                        plan.biased,
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Everything that changes the code where a unit has a row of `n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Short {
+    op: Op,
+    n: usize,
+    weighted: bool,
+    biased: bool,
+    unroll: bool,
+}
+
+impl Short {
+    /// From one row in shared memory to the next: odd, so that units meet different banks.
+    const fn stride(&self) -> usize {
+        self.n | 1
+    }
+}
+
+/// The lanes' tree for one unit.
+#[cube]
+fn lanes_tree(
+    ieee: &Ieee,
+    v: &mut Array<f32>,
+    #[comptime] lanes: usize,
+    #[comptime] unroll: bool,
+) -> f32 {
+    #[unroll]
+    for l in 0..comptime!(lanes.ilog2()) {
+        let half = comptime!(lanes >> (l + 1));
+        #[unroll(unroll)]
+        for i in 0..half {
+            v[i] = ieee.add(v[i], v[i + half]);
+        }
+    }
+    v[0]
+}
+
+#[cube]
+fn load_rows(
+    x: &Array<f32>,
+    shared: &mut SharedMemory<f32>,
+    to: &mut Array<f32>,
+    total: u32,
+    #[comptime] plan: Short,
+) {
+    let n = comptime!(plan.n as u32);
+    let stride = comptime!(plan.stride() as u32);
+    let base = CUBE_POS as u32 * comptime!((SHORT_UNITS * plan.n) as u32);
+    sync_cube();
+    #[unroll(plan.unroll)]
+    for i in 0..n {
+        let at = i * SHORT_UNITS as u32 + UNIT_POS;
+        let mut word = prim::from_bits(0u32);
+        if base + at < total {
+            word = x[(base + at) as usize];
+        }
+        let row = at / n;
+        shared[(row * stride + (at - row * n)) as usize] = word;
+    }
+    sync_cube();
+    #[unroll(plan.unroll)]
+    for i in 0..n {
+        to[i as usize] = shared[(UNIT_POS * stride + i) as usize];
+    }
+}
+
+#[cube]
+fn short_rows(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Short) {
+    let op = comptime!(plan.op);
+    let n = comptime!(plan.n);
+    let lanes = comptime!(plan.n.next_power_of_two());
+    let zero = prim::from_bits(0u32);
+    let total = size.rows * n as u32;
+    let row = CUBE_POS as u32 * SHORT_UNITS as u32 + UNIT_POS;
+    let valid = row < size.rows;
+    let mut shared = SharedMemory::<f32>::new(comptime!(SHORT_UNITS * plan.stride()));
+    let mut h = Array::<f32>::new(n);
+    let mut g = Array::<f32>::new(comptime!(if op.backward() { n } else { 1 }));
+    load_rows(&m.x, &mut shared, &mut h, total, plan);
+    if comptime!(op.backward()) {
+        load_rows(&m.y, &mut shared, &mut g, total, plan);
+    }
+
+    let mut first = zero;
+    let mut scale = zero;
+    if valid {
+        if comptime!(op.first() == First::Given) {
+            first = m.first[row as usize];
+        }
+        if comptime!(op.scaled()) {
+            scale = m.scale[row as usize];
+        }
+    }
+    let mut a = Array::<f32>::new(lanes);
+    let mut b = Array::<f32>::new(comptime!(if op.wide() { lanes } else { 1 }));
+    if comptime!(op.first() == First::Maximum) {
+        let mut maximum = h[0];
+        #[unroll(plan.unroll)]
+        for i in 1..n {
+            maximum = join(ieee, maximum, h[i], true);
+        }
+        first = maximum;
+    } else if comptime!(op.first() == First::Mean) {
+        #[unroll(plan.unroll)]
+        for i in 0..n {
+            a[i] = ieee.add(zero, h[i]);
+        }
+        #[unroll(plan.unroll)]
+        for i in n..lanes {
+            a[i] = zero;
+        }
+        let sum = lanes_tree(ieee, &mut a, lanes, plan.unroll);
+        first = terms::mean(ieee, sum, n as u32);
+    }
+    #[unroll(plan.unroll)]
+    for i in n..lanes {
+        a[i] = zero;
+        if comptime!(op.wide()) {
+            b[i] = zero;
+        }
+    }
+    #[unroll(plan.unroll)]
+    for i in 0..n {
+        let mut y = zero;
+        let mut w = zero;
+        if comptime!(op.backward()) {
+            y = g[i];
+        }
+        if comptime!(op.scaled() && plan.weighted) {
+            w = m.weight[i];
+        }
+        let two = terms::lift(ieee, h[i], y, w, first, scale, op, plan.weighted);
+        h[i] = two.a;
+        if comptime!(op.backward()) {
+            g[i] = two.b;
+        }
+        let s = terms::step(ieee, Two { a: zero, b: zero }, two.a, two.b, op);
+        a[i] = s.a;
+        if comptime!(op.wide()) {
+            b[i] = s.b;
+        }
+    }
+    let sum_a = lanes_tree(ieee, &mut a, lanes, plan.unroll);
+    let mut sum_b = zero;
+    if comptime!(op.wide()) {
+        sum_b = lanes_tree(ieee, &mut b, lanes, plan.unroll);
+    }
+    let s = Two { a: sum_a, b: sum_b };
+    let last = terms::finish(ieee, s, n as u32, size.eps, size.ddof, op);
+    if comptime!(op.stored()) {
+        if valid {
+            m.out_scale[row as usize] = last.a;
+            if comptime!(op.first() == First::Mean) {
+                m.out_first[row as usize] = first;
+            }
+        }
+    }
+    if comptime!(op.maps()) {
+        store_rows(ieee, m, &mut shared, &h, &g, last, scale, total, plan);
+    }
+}
+
+#[cube]
+fn store_rows(
+    ieee: &Ieee,
+    m: &mut Memory,
+    shared: &mut SharedMemory<f32>,
+    h: &Array<f32>,
+    g: &Array<f32>,
+    last: Two,
+    scale: f32,
+    total: u32,
+    #[comptime] plan: Short,
+) {
+    let op = comptime!(plan.op);
+    let n = comptime!(plan.n);
+    let zero = prim::from_bits(0u32);
+    sync_cube();
+    let stride = comptime!(plan.stride() as u32);
+    #[unroll(plan.unroll)]
+    for i in 0..n {
+        let mut w = zero;
+        let mut bias = zero;
+        let mut y = zero;
+        if comptime!(plan.weighted && !op.backward()) {
+            w = m.weight[i];
+        }
+        if comptime!(plan.biased) {
+            bias = m.bias[i];
+        }
+        if comptime!(op.backward()) {
+            y = g[i];
+        }
+        shared[(UNIT_POS * stride + i as u32) as usize] = terms::apply(
+            ieee,
+            h[i],
+            y,
+            last,
+            scale,
+            w,
+            bias,
+            op,
+            plan.weighted,
+            plan.biased,
+        );
+    }
+    sync_cube();
+    let base = CUBE_POS as u32 * comptime!((SHORT_UNITS * plan.n) as u32);
+    #[unroll(plan.unroll)]
+    for i in 0..n as u32 {
+        let at = i * SHORT_UNITS as u32 + UNIT_POS;
+        if base + at < total {
+            let row = at / n as u32;
+            m.out[(base + at) as usize] = shared[(row * stride + (at - row * n as u32)) as usize];
+        }
+    }
+}
+
+/// What the arguments of a kernel are, beside `x` and `out`.
+#[derive(Clone, Copy)]
+struct Takes {
+    y: bool,
+    weight: bool,
+    bias: bool,
+    first: bool,
+    scale: bool,
+    sums: [bool; 2],
+    out: bool,
+    out_first: bool,
+    out_scale: bool,
+}
+
+impl Takes {
+    fn new(op: Op, stage: Stage, weighted: bool, biased: bool) -> Self {
+        let whole = stage == Stage::Whole;
+        let results = stage == Stage::Results;
+        Self {
+            y: op.backward(),
+            weight: weighted && (op.backward() || stage != Stage::Sums),
+            bias: biased && stage != Stage::Sums,
+            first: op.first() == First::Given || (!whole && op.first() != First::None),
+            scale: op.scaled(),
+            sums: [results, results && op.wide()],
+            out: op.maps() || stage == Stage::Sums,
+            out_first: whole && op.first() == First::Mean,
+            out_scale: if stage == Stage::Sums {
+                op.wide()
+            } else {
+                op.stored()
+            },
+        }
+    }
+}
+
+/// A kernel whose arguments are declared in the order of [`launch`].
+fn define(
+    name: &'static str,
+    profile: FloatProfile,
+    variant: impl std::fmt::Debug,
+    units: usize,
+    takes: Takes,
+    body: impl Fn(&mut Scope, crate::ieee::IeeeExpand, MemoryExpand, SizeExpand) + Send + Sync + 'static,
+) -> Kernel {
+    Kernel::new(
+        name,
+        profile,
+        variant,
+        CubeDim::new_1d(units as u32),
+        move |d| {
+            let ieee = d.ieee();
+            let mut outputs = [takes.out, takes.out_first, takes.out_scale]
+                .map(|taken| taken.then(|| d.output::<f32>()));
+            let x = d.input::<f32>();
+            // What a kernel doesn't have is not used either.
+            let [out, out_first, out_scale] =
+                std::array::from_fn(|i| outputs[i].take().unwrap_or_else(|| x.clone()));
+            let [y, weight, bias, first, scale, sum_a, sum_b] = [
+                takes.y,
+                takes.weight,
+                takes.bias,
+                takes.first,
+                takes.scale,
+                takes.sums[0],
+                takes.sums[1],
+            ]
+            .map(|taken| if taken { d.input::<f32>() } else { x.clone() });
+            let memory = MemoryExpand {
+                x,
+                y,
+                weight,
+                bias,
+                first,
+                scale,
+                sum_a,
+                sum_b,
+                out,
+                out_first,
+                out_scale,
+            };
+            let rows = d.scalar::<u32>();
+            let columns = d.scalar::<u32>();
+            let eps = d.scalar::<f32>();
+            let ddof = d.scalar::<u32>();
+            let size = SizeExpand {
+                rows,
+                columns,
+                eps,
+                ddof,
+            };
+            body(d.scope(), ieee, memory, size);
+        },
+    )
+}
+
+fn kernel(profile: FloatProfile, plan: Plan) -> Kernel {
+    let takes = Takes::new(plan.op, plan.stage, plan.weighted, plan.biased);
+    define(
+        "rowwise",
+        profile,
+        plan,
+        plan.units,
+        takes,
+        move |scope, ieee, memory, size| rows::expand(scope, ieee, memory, size, plan),
+    )
+    .resident(plan.resident())
+}
+
+fn short_kernel(profile: FloatProfile, plan: Short) -> Kernel {
+    let takes = Takes::new(plan.op, Stage::Whole, plan.weighted, plan.biased);
+    define(
+        "rowwise_short",
+        profile,
+        plan,
+        SHORT_UNITS,
+        takes,
+        move |scope, ieee, memory, size| short_rows::expand(scope, ieee, memory, size, plan),
+    )
+}
+
+/// Whether loops are written out: not where each product is long integer code.
+fn unrolls(profile: FloatProfile) -> bool {
+    profile.fma == Path::Native && profile.subnormal == Path::Native
+}
+
+/// A plan for rows of `n` elements in registers.
+fn kept(profile: FloatProfile, op: Op, [weighted, biased]: [bool; 2], n: usize) -> Plan {
+    let steps = n.div_ceil(LANES).clamp(1, SEGMENT / LANES);
+    let mut plan = Plan {
+        op,
+        stage: Stage::Whole,
+        weighted,
+        biased,
+        units: UNITS,
+        width: 128,
+        parts: n.div_ceil(SEGMENT).next_power_of_two(),
+        steps,
+        batch: 1,
+        exact: false,
+        unroll: unrolls(profile),
+    };
+    if n <= 1024 {
+        plan.width = 32;
+        plan.batch = match steps {
+            1 => 4,
+            2 => 2,
+            _ => 1,
+        };
+    } else if plan.parts == 1 {
+        plan.steps = steps.next_multiple_of(4);
+    }
+    plan.units = UNITS.max(plan.width * plan.parts);
+    plan.exact = n == plan.parts * plan.steps * LANES;
+    plan
+}
+
+/// Whether a device keeps rows of `n` elements in registers.
+pub(super) fn keeps(device: &Device, n: usize) -> Result<bool> {
+    let ways = ways(device, Op::Moments, [false; 2], n)?;
+    Ok(ways[0] != Way::Long)
+}
+
+/// The ways that a device can run rows of `n` elements, the best one first.
+pub(super) fn ways(device: &Device, op: Op, given: [bool; 2], n: usize) -> Result<Vec<Way>> {
+    let profile = device.profile()?;
+    // What lavapipe and WebGPU have; CUDA and HIP have 1024.
+    let most = match device.backend() {
+        Backend::Cuda(_) | Backend::Hip(_) => 1024,
+        _ => UNITS,
+    };
+    let mut ways = Vec::new();
+    if n <= SHORT {
+        ways.push(Way::Short);
+    }
+    let plan = kept(profile, op, given, n);
+    if plan.units <= most {
+        ways.push(Way::Kept(plan));
+    }
+    ways.push(Way::Long);
+    Ok(ways)
+}
+
+/// Outputs of a launch.
+pub(super) struct Outputs<'a> {
+    pub(super) out: &'a mut Buffer<f32>,
+    pub(super) first: Option<&'a mut Buffer<f32>>,
+    pub(super) scale: Option<&'a mut Buffer<f32>>,
+}
+
+fn launch(
+    job: &Job<'_>,
+    takes: Takes,
+    kernel: &Kernel,
+    cubes: (u32, u32, u32),
+    first: Option<&Buffer<f32>>,
+    sums: [Option<&Buffer<f32>>; 2],
+    to: [Option<&Buffer<f32>>; 3],
+) -> Result<()> {
+    let mut args: Vec<Arg<'_>> = Vec::new();
+    let taken = [
+        (takes.out, to[0]),
+        (takes.out_first, to[1]),
+        (takes.out_scale, to[2]),
+        (true, Some(job.x)),
+        (takes.y, job.y),
+        (takes.weight, job.weight),
+        (takes.bias, job.bias),
+        (takes.first, first),
+        (takes.scale, job.scale),
+        (takes.sums[0], sums[0]),
+        (takes.sums[1], sums[1]),
+    ];
+    for (taken, buffer) in taken {
+        if taken {
+            let missing = || detml_core::Error::internal("a rowwise kernel lacks an operand");
+            args.push(Arg::from(buffer.ok_or_else(missing)?));
+        }
+    }
+    args.push(Arg::U32(job.rows as u32));
+    args.push(Arg::U32(job.columns as u32));
+    args.push(Arg::F32(job.eps));
+    args.push(Arg::U32(job.ddof));
+    job.x.device().launch(kernel, cubes, &args)
+}
+
+pub(super) fn run(job: &Job<'_>, to: Outputs<'_>) -> Result<()> {
+    let way = ways(job.x.device(), job.op, job.given(), job.columns)?[0];
+    run_as(way, job, to)
+}
+
+pub(super) fn run_as(way: Way, job: &Job<'_>, to: Outputs<'_>) -> Result<()> {
+    let device = job.x.device();
+    let profile = device.profile()?;
+    let op = job.op;
+    let [weighted, biased] = job.given();
+    match way {
+        Way::Short => {
+            let plan = Short {
+                op,
+                n: job.columns,
+                weighted,
+                biased,
+                unroll: unrolls(profile),
+            };
+            let takes = Takes::new(op, Stage::Whole, weighted, biased);
+            let to = [Some(&*to.out), to.first.as_deref(), to.scale.as_deref()];
+            let cubes = grid(job.rows, SHORT_UNITS)?;
+            let kernel = short_kernel(profile, plan);
+            launch(job, takes, &kernel, cubes, job.mean, [None; 2], to)
+        }
+        Way::Kept(plan) => {
+            let takes = Takes::new(op, Stage::Whole, weighted, biased);
+            let to = [Some(&*to.out), to.first.as_deref(), to.scale.as_deref()];
+            let cubes = grid(job.rows, plan.groups() * plan.batch)?;
+            let kernel = kernel(profile, plan);
+            launch(job, takes, &kernel, cubes, job.mean, [None; 2], to)
+        }
+        Way::Long => long(profile, job, to),
+    }
+}
+
+fn long(profile: FloatProfile, job: &Job<'_>, mut to: Outputs<'_>) -> Result<()> {
+    let device = job.x.device();
+    let op = job.op;
+    let [weighted, biased] = job.given();
+    let shape = [job.rows, job.columns];
+    let first = match op.first() {
+        First::Maximum => Some(reduce::max(job.x, Axis::EachRow, shape)?),
+        First::Mean => Some(reduce::mean(job.x, Axis::EachRow, shape)?),
+        First::Given | First::None => None,
+    };
+    let segments = job.columns.div_ceil(SEGMENT);
+    let tasks = job.rows * segments;
+    let plan = |stage| Plan {
+        op,
+        stage,
+        weighted,
+        biased,
+        units: UNITS,
+        width: 128,
+        parts: 1,
+        steps: SEGMENT / LANES,
+        batch: 1,
+        exact: job.columns % SEGMENT == 0,
+        unroll: unrolls(profile),
+    };
+    let given = first.as_ref().or(job.mean);
+    let sums = plan(Stage::Sums);
+    let cubes = grid(tasks, sums.groups())?;
+    let mut a = device.empty::<f32>(tasks)?;
+    let mut b = device.empty::<f32>(if op.wide() { tasks } else { 0 })?;
+    let takes = Takes::new(op, Stage::Sums, weighted, biased);
+    let parts = [Some(&a), None, Some(&b)];
+    launch(
+        job,
+        takes,
+        &kernel(profile, sums),
+        cubes,
+        given,
+        [None; 2],
+        parts,
+    )?;
+    if segments > 1 {
+        a = reduce::sum(&a, Axis::EachRow, [job.rows, segments])?;
+        if op.wide() {
+            b = reduce::sum(&b, Axis::EachRow, [job.rows, segments])?;
+        }
+    }
+    let takes = Takes::new(op, Stage::Results, weighted, biased);
+    let out = [Some(&*to.out), None, to.scale.as_deref()];
+    let sums = [Some(&a), Some(&b)];
+    let results = kernel(profile, plan(Stage::Results));
+    launch(job, takes, &results, cubes, given, sums, out)?;
+    if let (Some(out), Some(first)) = (to.first.as_deref_mut(), first) {
+        *out = first;
+    }
+    Ok(())
+}
+
+/// Columns of a cube that sums along columns.
+const TILE: usize = 32;
+
+/// The gradients of weight and bias over one segment of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Columns {
+    /// Whether there is a mean and a gradient of a bias.
+    biased: bool,
+    unroll: bool,
+}
+
+#[derive(CubeType)]
+struct ColumnMemory {
+    x: Array<f32>,
+    y: Array<f32>,
+    mean: Array<f32>,
+    scale: Array<f32>,
+    weight: Array<f32>,
+    bias: Array<f32>,
+}
+
+/// A step of each of a unit's lanes: rows from `row` on, the first `left` of them if `guarded`.
+#[cube]
+fn lanes(
+    ieee: &Ieee,
+    m: &ColumnMemory,
+    row: u32,
+    left: u32,
+    columns: u32,
+    c: u32,
+    a: &mut Array<f32>,
+    b: &mut Array<f32>,
+    #[comptime] plan: Columns,
+    #[comptime] guarded: bool,
+) {
+    let units = comptime!((UNITS / TILE) as u32);
+    let held = comptime!(LANES * TILE / UNITS);
+    #[unroll(plan.unroll)]
+    for i in 0..held {
+        let offset = i as u32 * units;
+        let mut inside = true;
+        if comptime!(guarded) {
+            inside = offset < left;
+        }
+        if inside {
+            let row = row + offset;
+            let index = (row * columns + c) as usize;
+            let y = m.y[index];
+            let mut d = m.x[index];
+            if comptime!(plan.biased) {
+                d = ieee.sub(d, m.mean[row as usize]);
+                b[i] = ieee.add(b[i], y);
+            }
+            a[i] = ieee.fma(y, ieee.mul(d, m.scale[row as usize]), a[i]);
+        }
+    }
+}
+
+#[cube]
+fn columns(ieee: &Ieee, m: &mut ColumnMemory, rows: u32, columns: u32, #[comptime] plan: Columns) {
+    let units = comptime!((UNITS / TILE) as u32);
+    let held = comptime!(LANES * TILE / UNITS);
+    let column = UNIT_POS % TILE as u32;
+    let unit = UNIT_POS / TILE as u32;
+    let tiles = (columns + comptime!(TILE as u32 - 1u32)) / TILE as u32;
+    let task = CUBE_POS as u32;
+    let segment = task / tiles;
+    let c = (task - segment * tiles) * TILE as u32 + column;
+    let begin = segment * SEGMENT as u32;
+    let mut len = prim::wrapping_sub(rows, begin);
+    if len > SEGMENT as u32 {
+        len = SEGMENT as u32;
+    }
+    if c >= columns || begin >= rows {
+        len = 0u32;
+    }
+    let zero = prim::from_bits(0u32);
+    let mut a = Array::<f32>::new(held);
+    let mut b = Array::<f32>::new(held);
+    #[unroll]
+    for i in 0..held {
+        a[i] = zero;
+        b[i] = zero;
+    }
+    let whole = len / LANES as u32;
+    for k in 0..whole {
+        let row = begin + k * LANES as u32 + unit;
+        lanes(
+            ieee,
+            m,
+            row,
+            LANES as u32,
+            columns,
+            c,
+            &mut a,
+            &mut b,
+            plan,
+            false,
+        );
+    }
+    let row = begin + whole * LANES as u32 + unit;
+    let left = len - whole * LANES as u32;
+    if unit < left {
+        lanes(
+            ieee,
+            m,
+            row,
+            left - unit,
+            columns,
+            c,
+            &mut a,
+            &mut b,
+            plan,
+            true,
+        );
+    }
+    // The halvings within a unit: lanes `units` apart or more.
+    #[unroll]
+    for l in 0..comptime!(held.ilog2()) {
+        let half = comptime!(held >> (l + 1));
+        #[unroll(plan.unroll)]
+        for i in 0..half {
+            a[i] = ieee.add(a[i], a[i + half]);
+            b[i] = ieee.add(b[i], b[i + half]);
+        }
+    }
+    let mut shared_a = SharedMemory::<f32>::new(UNITS);
+    let mut shared_b = SharedMemory::<f32>::new(UNITS);
+    shared_a[UNIT_POS as usize] = a[0];
+    shared_b[UNIT_POS as usize] = b[0];
+    #[unroll]
+    for l in 0..comptime!(units.ilog2()) {
+        let half = comptime!(units >> (l + 1));
+        sync_cube();
+        if unit < half {
+            let other = (UNIT_POS + half * TILE as u32) as usize;
+            a[0] = ieee.add(a[0], shared_a[other]);
+            b[0] = ieee.add(b[0], shared_b[other]);
+            shared_a[UNIT_POS as usize] = a[0];
+            shared_b[UNIT_POS as usize] = b[0];
+        }
+    }
+    if len > 0u32 && unit == 0u32 {
+        let to = (segment * columns + c) as usize;
+        m.weight[to] = ieee.canonical(ieee.add(a[0], zero));
+        if comptime!(plan.biased) {
+            m.bias[to] = ieee.canonical(ieee.add(b[0], zero));
+        }
+    }
+}
+
+fn columns_kernel(profile: FloatProfile, plan: Columns) -> Kernel {
+    Kernel::new(
+        "rowwise_columns",
+        profile,
+        plan,
+        CubeDim::new_1d(UNITS as u32),
+        move |d| {
+            let ieee = d.ieee();
+            let weight = d.output::<f32>();
+            let bias = if plan.biased {
+                d.output::<f32>()
+            } else {
+                weight.clone()
+            };
+            let x = d.input::<f32>();
+            let y = d.input::<f32>();
+            let scale = d.input::<f32>();
+            let mean = if plan.biased {
+                d.input::<f32>()
+            } else {
+                scale.clone()
+            };
+            let memory = ColumnMemoryExpand {
+                x,
+                y,
+                mean,
+                scale,
+                weight,
+                bias,
+            };
+            let rows = d.scalar::<u32>();
+            let count = d.scalar::<u32>();
+            columns::expand(d.scope(), ieee, memory, rows, count, plan);
+        },
+    )
+}
+
+/// The gradients of weight and bias over each segment of rows; of the bias only where there is a
+/// mean.
+pub(super) fn parameters(
+    job: &Job<'_>,
+    weight: &mut Buffer<f32>,
+    bias: Option<&mut Buffer<f32>>,
+) -> Result<()> {
+    let device = job.x.device();
+    let profile = device.profile()?;
+    let plan = Columns {
+        biased: job.mean.is_some(),
+        unroll: unrolls(profile),
+    };
+    let mut args: Vec<Arg<'_>> = vec![Arg::from(&*weight)];
+    args.extend(bias.as_deref().map(Arg::from));
+    args.push(Arg::from(job.x));
+    for buffer in [job.y, job.scale, job.mean].into_iter().flatten() {
+        args.push(Arg::from(buffer));
+    }
+    args.push(Arg::U32(job.rows as u32));
+    args.push(Arg::U32(job.columns as u32));
+    let tasks = job.rows.div_ceil(SEGMENT) * job.columns.div_ceil(TILE);
+    device.launch(&columns_kernel(profile, plan), grid(tasks, 1)?, &args)
+}
+
+/// Each operation kept in registers, and one of each shape of loop.
+pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
+    let given = |op: Op| {
+        let biased = op == Op::LayerNorm;
+        [op.weighted(), biased]
+    };
+    let mut all = Vec::new();
+    for op in Op::ALL {
+        let [weighted, biased] = given(op);
+        all.push(kernel(profile, kept(profile, op, [weighted, biased], 200)));
+        all.push(short_kernel(
+            profile,
+            Short {
+                op,
+                n: 7,
+                weighted,
+                biased,
+                unroll: unrolls(profile),
+            },
+        ));
+    }
+    for op in [Op::Softmax, Op::LayerNorm, Op::LayerNormBackward] {
+        for n in [100, 4096, 8192] {
+            all.push(kernel(profile, kept(profile, op, [false; 2], n)));
+        }
+        for stage in [Stage::Sums, Stage::Results] {
+            let plan = Plan {
+                stage,
+                exact: false,
+                ..kept(profile, op, [false; 2], SEGMENT)
+            };
+            all.push(kernel(profile, plan));
+        }
+    }
+    for biased in [false, true] {
+        all.push(columns_kernel(
+            profile,
+            Columns {
+                biased,
+                unroll: unrolls(profile),
+            },
+        ));
+    }
+    all
+}
