@@ -1,6 +1,6 @@
 //! Typed memory on a device.
 
-use super::Device;
+use super::{Device, pool};
 use bytemuck::{Pod, Zeroable};
 use cubecl::prelude::CubePrimitive;
 use detml_core::{Error, Result};
@@ -9,7 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait Sealed: crate::device::pool::Word {}
     impl Sealed for f32 {}
     impl Sealed for u32 {}
     impl Sealed for i32 {}
@@ -37,6 +37,8 @@ pub(crate) enum Storage<T> {
 ///
 /// A buffer on the CPU device is ordinary memory, see [`host`](Self::host); one on a GPU is
 /// reached by [`Device::read`].
+/// Large ones (1 MiB and more) leave their host memory to later ones, at most 256 MiB of each
+/// element type at a time.
 pub struct Buffer<T: Element> {
     pub(super) storage: Storage<T>,
     pub(super) len: usize,
@@ -88,6 +90,15 @@ impl<T: Element> Buffer<T> {
     }
 }
 
+impl<T: Element> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        #[cfg_attr(not(feature = "gpu"), allow(irrefutable_let_patterns))]
+        if let Storage::Host(data) = &mut self.storage {
+            pool::keep(std::mem::take(data));
+        }
+    }
+}
+
 impl<T: Element> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -119,6 +130,14 @@ pub(crate) fn zeros<T: Zeroable + Copy>(len: usize) -> Result<Vec<T>> {
             return Err(out_of_memory::<T>(len));
         }
         Ok(Vec::from_raw_parts(memory, len, len))
+    }
+}
+
+/// `len` elements of any value. Errors as [`zeros`].
+pub(super) fn unwritten<T: Element>(len: usize) -> Result<Vec<T>> {
+    match pool::take(len) {
+        Some(block) => Ok(block),
+        None => zeros(len),
     }
 }
 

@@ -10,6 +10,7 @@ mod checked;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod kernel;
+mod pool;
 mod probe;
 pub mod simd;
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub mod text;
 pub(crate) use buffer::zeros;
 pub use buffer::{Buffer, Element};
 pub use kernel::{Definition, Kernel};
+pub(crate) use pool::{Scratch, words};
 pub(crate) use probe::kernel as probe_kernel;
 pub(crate) use simd::Loop;
 pub use simd::Simd;
@@ -315,6 +317,17 @@ impl Device {
             Ok(Buffer::from_host(self, data))
         } else {
             self.upload(&data)
+        }
+    }
+
+    /// `len` elements whose values are not defined on the CPU either.
+    ///
+    /// # Errors
+    /// As [`empty`](Self::empty).
+    pub(crate) fn unwritten<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
+        match self.is_cpu() {
+            true => Ok(Buffer::from_host(self, buffer::unwritten(len)?)),
+            false => self.empty(len),
         }
     }
 
