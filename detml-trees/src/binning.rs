@@ -8,6 +8,8 @@ use detml_core::Result;
 use detml_kernels::ops::boosting::{Bins, MISSING};
 use ndarray::ArrayView2;
 use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Mutex;
 
 /// Features whose columns are read at once: half a cache line of `f32`.
 const TOGETHER: usize = 8;
@@ -34,17 +36,20 @@ impl Cuts {
     pub(crate) fn new(x: ArrayView2<'_, f32>, weights: Option<&[f32]>, max_bins: usize) -> Self {
         let counts = weights.map(counts_of);
         let columns: Vec<usize> = (0..x.ncols()).collect();
+        let spare = Spare::default();
         let features = columns
             .par_chunks(TOGETHER)
             .flat_map(|columns| {
-                let mut keys = vec![Vec::with_capacity(x.nrows()); columns.len()];
+                let mut keys: Vec<_> = columns.iter().map(|_| spare.take()).collect();
                 for row in x.rows() {
                     for (keys, &column) in keys.iter_mut().zip(columns) {
                         keys.push(key(row[column]));
                     }
                 }
-                keys.into_par_iter()
-                    .map(|keys| cut(distinct(keys, counts.as_deref()), max_bins))
+                keys.into_par_iter().map(|keys| match &counts {
+                    None => of_equal_weight(keys, max_bins, &spare),
+                    Some(counts) => of_weights(keys, counts, max_bins, &spare),
+                })
             })
             .collect();
         Self { features }
@@ -158,48 +163,65 @@ fn exponent(bits: u32) -> i64 {
     }
 }
 
-/// The distinct values and how much weight each has, ascending; without missing ones.
-fn distinct(mut keys: Vec<u32>, counts: Option<&[u32]>) -> Vec<(u32, u64)> {
-    let mut found: Vec<(u32, u64)> = Vec::new();
-    let mut add = |key: u32, count: u64| {
-        if key == u32::MAX {
-            return;
-        }
-        match found.last_mut() {
-            Some(last) if last.0 == key => last.1 += count,
-            _ => found.push((key, count)),
-        }
-    };
-    match counts {
-        None => {
-            sort(&mut keys, |key| key);
-            keys.into_iter().for_each(|key| add(key, 1));
-        }
-        Some(counts) => {
-            let mut pairs: Vec<(u32, u32)> = keys.into_iter().zip(counts.iter().copied()).collect();
-            sort(&mut pairs, |pair| pair.0);
-            pairs
-                .into_iter()
-                .for_each(|(key, count)| add(key, count.into()));
+/// Memory that one feature leaves to the next.
+#[derive(Default)]
+struct Spare(Mutex<Vec<Vec<u32>>>);
+
+impl Spare {
+    /// An empty vector.
+    fn take(&self) -> Vec<u32> {
+        let spare = self.0.lock().ok().and_then(|mut spare| spare.pop());
+        spare.unwrap_or_default()
+    }
+
+    fn give(&self, mut memory: Vec<u32>) {
+        memory.clear();
+        if let Ok(mut spare) = self.0.lock() {
+            spare.push(memory);
         }
     }
-    found
 }
 
-/// Sorts by 32-bit keys, digit by digit from the lowest.
-fn sort<T: Copy + Default>(items: &mut Vec<T>, key: impl Fn(T) -> u32) {
+fn of_equal_weight(mut keys: Vec<u32>, max_bins: usize, spare: &Spare) -> Feature {
+    let mut sorted = spare.take();
+    sort(&mut keys, &mut sorted, |key| key);
+    let feature = cut(&Sorted::new(&keys, None), max_bins);
+    spare.give(keys);
+    spare.give(sorted);
+    feature
+}
+
+fn of_weights(keys: Vec<u32>, counts: &[u32], max_bins: usize, spare: &Spare) -> Feature {
+    let mut pairs: Vec<(u32, u32)> = keys.iter().copied().zip(counts.iter().copied()).collect();
+    sort(&mut pairs, &mut Vec::new(), |pair| pair.0);
+    let mut sum = 0;
+    let mut before = vec![0];
+    let mut sorted = keys;
+    sorted.clear();
+    for (key, count) in pairs {
+        sum += u64::from(count);
+        before.push(sum);
+        sorted.push(key);
+    }
+    let feature = cut(&Sorted::new(&sorted, Some(&before)), max_bins);
+    spare.give(sorted);
+    feature
+}
+
+/// Sorts by 32-bit keys, digit by digit from the lowest; `sorted` is memory.
+fn sort<T: Copy + Default>(items: &mut Vec<T>, sorted: &mut Vec<T>, key: impl Fn(T) -> u32) {
     const BITS: u32 = 11;
     const DIGITS: usize = 3;
     let digit = |item: T, at: usize| (key(item) >> (BITS * at as u32)) as usize % (1 << BITS);
-    let mut counts = vec![[0usize; 1 << BITS]; DIGITS];
+    let mut counts = vec![[0u32; 1 << BITS]; DIGITS];
     for &item in &*items {
         for (at, counts) in counts.iter_mut().enumerate() {
             counts[digit(item, at)] += 1;
         }
     }
-    let mut sorted = vec![T::default(); items.len()];
+    sorted.resize(items.len(), T::default());
     for (at, counts) in counts.iter_mut().enumerate() {
-        if counts.contains(&items.len()) {
+        if counts.contains(&(items.len() as u32)) {
             continue;
         }
         let mut start = 0;
@@ -208,37 +230,100 @@ fn sort<T: Copy + Default>(items: &mut Vec<T>, key: impl Fn(T) -> u32) {
         }
         for &item in &*items {
             let place = &mut counts[digit(item, at)];
-            sorted[*place] = item;
+            sorted[*place as usize] = item;
             *place += 1;
         }
-        std::mem::swap(items, &mut sorted);
+        std::mem::swap(items, sorted);
     }
 }
 
-/// Cuts distinct values into at most `max_bins` bins.
-///
-/// As long as there are more values than bins left, a bin takes values until it holds its share
-/// (what is left by the bins left) or the next value alone would fill one: so heavy values get
-/// bins of their own, and what they leave is shared anew.
-fn cut(distinct: Vec<(u32, u64)>, max_bins: usize) -> Feature {
-    let mut thresholds = Vec::new();
-    let mut left: u64 = distinct.iter().map(|pair| pair.1).sum();
-    let mut bins_left = max_bins;
-    let mut bin = 0;
-    for (i, pair) in distinct.windows(2).enumerate() {
-        let [(key, count), (next_key, next_count)] = [pair[0], pair[1]];
-        bin += count;
-        let fills = |weight: u64| u128::from(weight) * bins_left as u128 >= u128::from(left);
-        let values_left = distinct.len() - 1 - i;
-        if bins_left > 1 && (values_left < bins_left || fills(bin) || fills(next_count)) {
-            thresholds.push(between(value(key), value(next_key)));
-            left -= bin;
-            bins_left -= 1;
-            bin = 0;
+/// A feature's values, without missing ones, and their weights.
+struct Sorted<'a> {
+    keys: &'a [u32],
+    /// The weight before each value, and of all; each weighs 1 if absent.
+    before: Option<&'a [u64]>,
+}
+
+impl<'a> Sorted<'a> {
+    /// Of ascending keys, missing ones last.
+    fn new(keys: &'a [u32], before: Option<&'a [u64]>) -> Self {
+        let present = keys.partition_point(|&key| key != u32::MAX);
+        Self {
+            keys: &keys[..present],
+            before,
         }
     }
+
+    fn before(&self, at: usize) -> u64 {
+        self.before.map_or(at as u64, |before| before[at])
+    }
+
+    /// The places of the values equal to the one that the unit of weight after `weight` belongs
+    /// to.
+    fn run(&self, weight: u64) -> Range<usize> {
+        let at = match self.before {
+            None => weight as usize,
+            Some(before) => before.partition_point(|&before| before <= weight) - 1,
+        };
+        let key = self.keys[at];
+        let start = self.keys[..at].partition_point(|&k| k < key);
+        let end = at + self.keys[at..].partition_point(|&k| k <= key);
+        start..end
+    }
+
+    /// Where the last values that differ begin, the very last first, at most `most`.
+    fn last_runs(&self, most: usize) -> Vec<usize> {
+        let mut starts = Vec::new();
+        let mut end = self.keys.len();
+        while end > 0 && starts.len() < most {
+            let key = self.keys[end - 1];
+            end = self.keys[..end].partition_point(|&k| k < key);
+            starts.push(end);
+        }
+        starts
+    }
+}
+
+/// Cuts values into at most `max_bins` bins.
+///
+/// As long as there are more distinct values than bins left, a bin takes values until it holds its
+/// share (what is left by the bins left) or the next value alone would fill one: so heavy values
+/// get bins of their own, and what they leave is shared anew.
+fn cut(sorted: &Sorted<'_>, max_bins: usize) -> Feature {
+    let keys = sorted.keys;
+    let last_runs = sorted.last_runs(max_bins);
+    let total = sorted.before(keys.len());
+    let mut thresholds = Vec::new();
+    let mut start = 0;
+    for bins_left in (2..=max_bins).rev() {
+        if start == keys.len() {
+            break;
+        }
+        let here = sorted.before(start);
+        let share = (total - here).div_ceil(bins_left as u64);
+        // The value that fills the bin.
+        let mut end = sorted.run(here + share - 1).end;
+        // A value with a share of its own that begins before the bin is full, or right then, lies
+        // over the end of the share.
+        if here + share < total {
+            let next = sorted.run(here + share);
+            let weight = sorted.before(next.end) - sorted.before(next.start);
+            if next.start > start && weight >= share {
+                end = end.min(next.start);
+            }
+        }
+        // As many values as bins are left behind this place, or behind the bin's first value.
+        let first = sorted.run(here).end;
+        let few = last_runs.get(bins_left - 2).copied().unwrap_or(0);
+        end = end.min(few.max(first));
+        if end == keys.len() {
+            break;
+        }
+        thresholds.push(between(value(keys[end - 1]), value(keys[end])));
+        start = end;
+    }
     Feature {
-        bins: if distinct.is_empty() {
+        bins: if keys.is_empty() {
             0
         } else {
             thresholds.len() as u16 + 1
@@ -254,5 +339,84 @@ fn between(low: f32, high: f32) -> f32 {
         middle
     } else {
         low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// The rule, value by value.
+    fn plain(keys: &[u32], counts: &[u32], max_bins: usize) -> Feature {
+        let mut weights = BTreeMap::new();
+        for (&key, &count) in keys.iter().zip(counts) {
+            if key != u32::MAX {
+                *weights.entry(key).or_insert(0u64) += u64::from(count);
+            }
+        }
+        let distinct: Vec<(u32, u64)> = weights.into_iter().collect();
+        let mut thresholds = Vec::new();
+        let mut left: u64 = distinct.iter().map(|pair| pair.1).sum();
+        let mut bins_left = max_bins;
+        let mut bin = 0;
+        for (i, pair) in distinct.windows(2).enumerate() {
+            let [(key, count), (next_key, next_count)] = [pair[0], pair[1]];
+            bin += count;
+            let fills = |weight: u64| u128::from(weight) * bins_left as u128 >= u128::from(left);
+            let values_left = distinct.len() - 1 - i;
+            if bins_left > 1 && (values_left < bins_left || fills(bin) || fills(next_count)) {
+                thresholds.push(between(value(key), value(next_key)));
+                left -= bin;
+                bins_left -= 1;
+                bin = 0;
+            }
+        }
+        Feature {
+            bins: match distinct.len() {
+                0 => 0,
+                _ => thresholds.len() as u16 + 1,
+            },
+            thresholds,
+        }
+    }
+
+    fn hash(seed: u32, i: u32) -> u32 {
+        let x = (i ^ seed.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x21f0_aaad);
+        let x = (x ^ (x >> 15)).wrapping_mul(0x735a_2d97);
+        x ^ (x >> 15)
+    }
+
+    #[test]
+    fn jumping_cuts_where_the_rule_does() {
+        let mut cut_apart = 0;
+        for seed in 0..600 {
+            let n = hash(seed, 0) % [5, 40, 300, 3000][seed as usize % 4];
+            let values = 1 + hash(seed, 1) % [3, 20, 400, 100_000][seed as usize / 4 % 4];
+            let keys: Vec<u32> = (0..n)
+                .map(|i| match hash(seed + 1, i) % 16 {
+                    // A heavy value, and a missing one now and then.
+                    0..3 if seed % 3 == 0 => key(7.0),
+                    3 if seed % 5 == 0 => u32::MAX,
+                    _ => key((hash(seed + 2, i) % values) as f32 - 5.0),
+                })
+                .collect();
+            let ones = vec![1; keys.len()];
+            let weights: Vec<u32> = (0..n)
+                .map(|i| 1 + (hash(seed + 3, i) >> (8 + hash(seed + 4, i) % 24)))
+                .collect();
+            for max_bins in [2, 3, 16, 255] {
+                let spare = Spare::default();
+                let got = of_equal_weight(keys.clone(), max_bins, &spare);
+                let expected = plain(&keys, &ones, max_bins);
+                assert_eq!(got, expected, "{n} of {values} in {max_bins}, seed {seed}");
+                let got = of_weights(keys.clone(), &weights, max_bins, &spare);
+                let weighted = plain(&keys, &weights, max_bins);
+                assert_eq!(got, weighted, "weights, {n} of {values} in {max_bins}");
+                cut_apart += usize::from(weighted != expected);
+            }
+        }
+        // Weights show.
+        assert!(cut_apart > 100);
     }
 }
