@@ -1,5 +1,6 @@
 //! What operations over tiles of a long row share.
 
+use crate::device::Definition;
 use cubecl::prelude::*;
 use detml_core::{Error, Result};
 
@@ -46,6 +47,77 @@ pub(crate) fn split<T>(
             head
         })
         .collect()
+}
+
+/// Four words, one load or store.
+pub(crate) type Four = Vector<u32, Const<4>>;
+
+/// An array of words, seen as vectors of four where its length divides by four.
+#[derive(CubeType)]
+pub(crate) struct Wide {
+    /// Of no meaning unless `vectors`.
+    pub(crate) fours: Array<Four>,
+    /// Of no meaning if `vectors`.
+    pub(crate) words: Array<u32>,
+    #[cube(comptime)]
+    vectors: bool,
+}
+
+/// Declares an input; its argument is `buffer.vectors(4)` if `vectors`.
+pub(crate) fn wide_input(d: &mut Definition, vectors: bool) -> WideExpand {
+    let (fours, words) = if vectors {
+        let fours = d.input::<Four>();
+        (fours.clone(), fours.expand.into())
+    } else {
+        let words = d.input::<u32>();
+        (words.expand.clone().into(), words)
+    };
+    WideExpand {
+        fours,
+        words,
+        vectors,
+    }
+}
+
+/// As [`wide_input`], an output.
+pub(crate) fn wide_output(d: &mut Definition, vectors: bool) -> WideExpand {
+    let (fours, words) = if vectors {
+        let fours = d.output::<Four>();
+        (fours.clone(), fours.expand.into())
+    } else {
+        let words = d.output::<u32>();
+        (words.expand.clone().into(), words)
+    };
+    WideExpand {
+        fours,
+        words,
+        vectors,
+    }
+}
+
+/// The words from `4 v` on; 0 for those that are not below `n`.
+#[cube]
+pub(crate) fn four(x: &Wide, v: u32, n: u32) -> Four {
+    let mut r = Four::empty();
+    if comptime!(x.vectors) {
+        r = Four::new(0u32);
+        if v < n / 4u32 {
+            r = x.fours[v as usize];
+        }
+    } else {
+        #[unroll]
+        for l in 0..4u32 {
+            // Each element is assigned once: CubeCL 0.10.0 merges assignments to a vector by
+            // their number.
+            let mut word = 0u32;
+            let i = 4u32 * v + l;
+            if i < n {
+                word = x.words[i as usize];
+            }
+            r[l as usize] = word;
+        }
+    }
+    r
 }
 
 /// Sum modulo 2^32 of `value` over the units before this one, and over all units of the cube.

@@ -311,7 +311,7 @@ impl Booster {
                 simd, train, evals, loss, base, growth,
             ))),
             None => {
-                let schedule = gpu::Schedule::new(device, train.bins.rows);
+                let schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
                 let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, schedule)?;
                 Inner::Gpu(Box::new(gpu))
             }
@@ -335,7 +335,7 @@ impl Booster {
         }
         check(&train, &evals, loss, base, &growth)?;
         let sets = evals.len();
-        let mut schedule = gpu::Schedule::new(device, train.bins.rows);
+        let mut schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
         change(&mut schedule);
         let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, schedule)?;
         Ok(Self {
@@ -377,6 +377,16 @@ impl Booster {
                 trees.extend(plain.round());
                 Ok(())
             }
+        }
+    }
+
+    /// For measurements: the root's histograms `calls` times over, on a GPU; false elsewhere. The
+    /// booster is of no other use then.
+    #[doc(hidden)]
+    pub fn rebuild_root(&mut self, calls: usize) -> Result<bool> {
+        match &mut self.inner {
+            Inner::Gpu(gpu) => gpu.rebuild_root(calls).map(|()| true),
+            _ => Ok(false),
         }
     }
 

@@ -300,16 +300,19 @@ fn histograms_need_not_fit(device: &Device) {
 fn schedules(device: &Device) {
     let counts = [30, 9, 60, 200, 17, 0, 3, 90, 8];
     let train = table(65, 2_000, &counts, 4, LOSSES[2]);
-    for (group, chunk, tree_words) in [(2, 256, 1), (1, 512, 200), (2, 4096, 1 << 18)] {
+    for (group, held, chunk, tree_words) in
+        [(2, 2, 256, 1), (1, 1, 512, 200), (2, 4, 4096, 1 << 18)]
+    {
         let growth = Growth {
             colsample_bytree: if group == 1 { 0.5 } else { 1.0 },
             max_depth: 3,
             ..growth()
         };
-        let what = format!("group {group}, chunk {chunk}");
+        let what = format!("group {group}, {held} held, chunk {chunk}");
         let change = |schedule: &mut gpu::Schedule| {
             *schedule = gpu::Schedule {
                 group,
+                held,
                 chunk,
                 tree_words,
                 ..*schedule

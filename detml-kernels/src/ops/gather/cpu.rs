@@ -19,6 +19,11 @@ pub(super) fn run(
     let rows = (TASK / width).max(1);
     let threads = out.len() > TASK;
     for_chunks(out, rows * width, threads, &|at, out| match of {
+        Of::Rows if width == 1 => {
+            for (out, &i) in out.iter_mut().zip(&index[at..]) {
+                *out = x.get(i as usize).copied().unwrap_or(0);
+            }
+        }
         Of::Rows => {
             for (out, &i) in out.chunks_exact_mut(width).zip(&index[at / width..]) {
                 match x.get(i as usize * columns..).and_then(|x| x.get(..width)) {

@@ -113,7 +113,7 @@ fn gather<T: Element>(
             format!("{} elements", x.len()),
         ));
     };
-    let mut out = device.empty(len)?;
+    let mut out = device.unwritten(len)?;
     if len == 0 {
         return Ok(out);
     }

@@ -8,14 +8,21 @@
 use super::{Extremes, Sums};
 use crate::device::{Buffer, Device, Element, Kernel, args};
 use crate::ieee::{FloatProfile, Ieee};
+use crate::ops::tile::{Wide, four, wide_input};
 use crate::ops::{grid, scan::Integer};
 use crate::prim;
 use cubecl::prelude::*;
-use detml_core::Result;
+use detml_core::{Backend, Result};
 
 const UNITS: u32 = 256;
 /// Words of shared memory that every device has.
 const SHARED: usize = 4096;
+/// Words of shared memory of a device that is programmed without a graphics interface.
+const SHARED_LARGE: usize = 12_288;
+/// Vectors of four that a unit reads at a time.
+const VECTORS: u32 = 2;
+/// Elements that a cube reads at a time.
+const STEP: u32 = UNITS * 4 * VECTORS;
 /// Cubes of one launch, more or less: enough to fill any device, few enough to merge.
 const CUBES: usize = 1024;
 
@@ -48,10 +55,10 @@ impl Statistic {
     }
 }
 
-/// Bins kept in shared memory; 0 if they are not.
-fn shared_bins(statistic: Statistic, n_bins: usize) -> usize {
-    let room = SHARED / statistic.words();
-    [256, 1024, room]
+/// Bins kept in shared memory of `words` words; 0 if they are not.
+fn shared_bins(statistic: Statistic, n_bins: usize, words: usize) -> usize {
+    let room = words / statistic.words();
+    [256, 1024, SHARED / statistic.words(), room]
         .into_iter()
         .find(|size| n_bins <= *size)
         .unwrap_or(0)
@@ -142,13 +149,63 @@ fn add_shared(
     }
 }
 
+/// Adds the elements of a step from `start` on, to shared memory if `near`.
+#[cube]
+fn add_step(
+    ieee: Ieee,
+    bins: &Wide,
+    words: &Wide,
+    first: &mut Array<Atomic<u32>>,
+    second: &mut Array<Atomic<u32>>,
+    near_first: &mut SharedMemory<Atomic<u32>>,
+    near_second: &mut SharedMemory<Atomic<u32>>,
+    start: u32,
+    n: u32,
+    #[comptime] statistic: Statistic,
+    #[comptime] near: bool,
+) {
+    let n_bins = first.len() as u32;
+    let mut bins_held = Array::<Vector<u32, Const<4>>>::new(comptime!(VECTORS as usize));
+    let mut words_held = Array::<Vector<u32, Const<4>>>::new(comptime!(VECTORS as usize));
+    #[unroll]
+    for j in 0..VECTORS {
+        let v = start / 4u32 + j * UNITS + UNIT_POS;
+        bins_held[j as usize] = four(bins, v, n);
+        if comptime!(statistic != Statistic::Count) {
+            words_held[j as usize] = four(words, v, n);
+        }
+    }
+    #[unroll]
+    for j in 0..VECTORS {
+        let bins = bins_held[j as usize];
+        let words = words_held[j as usize];
+        #[unroll]
+        for l in 0..4u32 {
+            let bin = bins[l as usize];
+            if start + 4u32 * (j * UNITS + UNIT_POS) + l < n && bin < n_bins {
+                let mut word = 0u32;
+                if comptime!(statistic != Statistic::Count) {
+                    word = words[l as usize];
+                }
+                let a = first_of(ieee, word, statistic);
+                let b = second_of(a, statistic);
+                if comptime!(near) {
+                    add_shared(near_first, near_second, bin, a, b, statistic);
+                } else {
+                    add_global(first, second, bin, a, b, statistic);
+                }
+            }
+        }
+    }
+}
+
 /// Each cube takes `share` consecutive elements. All units go through every loop equally often:
 /// Mesa's CPU driver loses atomics behind loops that some units never enter.
 #[cube]
 fn accumulate(
     ieee: Ieee,
-    bins: &Array<u32>,
-    words: &Array<u32>,
+    bins: &Wide,
+    words: &Wide,
     first: &mut Array<Atomic<u32>>,
     second: &mut Array<Atomic<u32>>,
     n: u32,
@@ -160,16 +217,23 @@ fn accumulate(
     // The grid may exceed the elements, but not by as much as would wrap.
     let start = CUBE_POS as u32 * share;
     if comptime!(shared == 0) {
-        for j in 0..share / UNITS {
-            let i = start + j * UNITS + UNIT_POS;
-            if i < n {
-                let bin = bins[i as usize];
-                if bin < n_bins {
-                    let a = first_of(ieee, words[i as usize], statistic);
-                    let b = second_of(a, statistic);
-                    add_global(first, second, bin, a, b, statistic);
-                }
-            }
+        // Of no use.
+        let mut near_first = SharedMemory::<Atomic<u32>>::new(1usize);
+        let mut near_second = SharedMemory::<Atomic<u32>>::new(1usize);
+        for j in 0..share / STEP {
+            add_step(
+                ieee,
+                bins,
+                words,
+                first,
+                second,
+                &mut near_first,
+                &mut near_second,
+                start + j * STEP,
+                n,
+                statistic,
+                false,
+            );
         }
     } else {
         let two = comptime!(if statistic.words() == 2 { shared } else { 1 });
@@ -184,16 +248,20 @@ fn accumulate(
             }
         }
         sync_cube();
-        for j in 0..share / UNITS {
-            let i = start + j * UNITS + UNIT_POS;
-            if i < n {
-                let bin = bins[i as usize];
-                if bin < n_bins {
-                    let a = first_of(ieee, words[i as usize], statistic);
-                    let b = second_of(a, statistic);
-                    add_shared(&mut near_first, &mut near_second, bin, a, b, statistic);
-                }
-            }
+        for j in 0..share / STEP {
+            add_step(
+                ieee,
+                bins,
+                words,
+                first,
+                second,
+                &mut near_first,
+                &mut near_second,
+                start + j * STEP,
+                n,
+                statistic,
+                true,
+            );
         }
         sync_cube();
         for j in 0..comptime!(shared as u32 / UNITS) {
@@ -228,19 +296,24 @@ fn numbers(ieee: Ieee, keys: &Array<u32>, out: &mut Array<f32>) {
     }
 }
 
-fn accumulate_kernel(profile: FloatProfile, statistic: Statistic, shared: usize) -> Kernel {
+fn accumulate_kernel(
+    profile: FloatProfile,
+    statistic: Statistic,
+    shared: usize,
+    vectors: bool,
+) -> Kernel {
     Kernel::new(
         "histogram",
         profile,
-        (UNITS, statistic, shared),
+        (UNITS, VECTORS, statistic, shared, vectors),
         CubeDim::new_1d(UNITS),
         move |d| {
             let ieee = d.ieee();
-            let bins = d.input::<u32>();
+            let bins = wide_input(d, vectors);
             // What a variant doesn't use is not among its arguments.
             let words = match statistic {
                 Statistic::Count => bins.clone(),
-                _ => d.input::<u32>(),
+                _ => wide_input(d, vectors),
             };
             let first = d.output::<Atomic<u32>>();
             let second = match statistic {
@@ -287,9 +360,9 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         Statistic::Sum { signed: true },
         Statistic::Extremes,
     ] {
-        for n_bins in [256, SHARED / statistic.words(), SHARED + 1] {
-            let shared = shared_bins(statistic, n_bins);
-            kernels.push(accumulate_kernel(profile, statistic, shared));
+        let largest = SHARED / statistic.words();
+        for (shared, vectors) in [(256, true), (largest, true), (256, false), (0, true)] {
+            kernels.push(accumulate_kernel(profile, statistic, shared, vectors));
         }
     }
     kernels
@@ -324,21 +397,38 @@ fn run<T: Element>(
     if n == 0 || n_bins == 0 {
         return Ok((first, second));
     }
-    let shared = shared_bins(statistic, n_bins);
+    let room = match device.backend() {
+        Backend::Cuda(_) | Backend::Hip(_) => SHARED_LARGE,
+        _ => SHARED,
+    };
+    let shared = shared_bins(statistic, n_bins, room);
     // At least as many elements to a cube as it has bins to merge.
     let share = n
         .div_ceil(CUBES)
         .max(2 * shared)
-        .next_multiple_of(UNITS as usize);
-    let kernel = accumulate_kernel(device.profile()?, statistic, shared);
+        .next_multiple_of(STEP as usize);
+    let vectors = n % 4 == 0;
+    let width = if vectors { 4 } else { 1 };
+    let kernel = accumulate_kernel(device.profile()?, statistic, shared, vectors);
     let cubes = grid(n, share)?;
     let (n, share) = (n as u32, share as u32);
     match statistic {
-        Statistic::Count => device.launch(&kernel, cubes, args![bins, &mut first, n, share])?,
+        Statistic::Count => device.launch(
+            &kernel,
+            cubes,
+            args![bins.vectors(width), &mut first, n, share],
+        )?,
         _ => device.launch(
             &kernel,
             cubes,
-            args![bins, words, &mut first, &mut second, n, share],
+            args![
+                bins.vectors(width),
+                words.vectors(width),
+                &mut first,
+                &mut second,
+                n,
+                share
+            ],
         )?,
     }
     Ok((first, second))

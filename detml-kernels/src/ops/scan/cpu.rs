@@ -1,5 +1,6 @@
 //! Host loops: sums of chunks, then every chunk from its own base.
 
+use crate::device::words;
 use crate::ops::tile::split;
 use rayon::prelude::*;
 
@@ -55,7 +56,7 @@ fn counts(flags: &[u32]) -> Vec<usize> {
 
 pub(crate) fn compact(flags: &[u32]) -> Vec<u32> {
     let counts = counts(flags);
-    let mut indices = vec![0; counts.iter().sum()];
+    let mut indices = words(counts.iter().sum());
     split(&mut indices, counts)
         .into_par_iter()
         .zip(flags.par_chunks(CHUNK))
@@ -77,7 +78,7 @@ pub(crate) fn compact(flags: &[u32]) -> Vec<u32> {
 pub(crate) fn partition(flags: &[u32]) -> (Vec<u32>, u32) {
     let counts = counts(flags);
     let left: usize = counts.iter().sum();
-    let mut indices = vec![0; flags.len()];
+    let mut indices = words(flags.len());
     let (set, clear) = indices.split_at_mut(left);
     let clear_counts = counts
         .iter()

@@ -73,7 +73,7 @@ fn scan<T: Integer>(x: &Buffer<T>, inclusive: bool) -> Result<(Buffer<T>, Buffer
     let Some(host) = x.host() else {
         return gpu::scan(x, inclusive);
     };
-    let mut out = device.empty(x.len())?;
+    let mut out = device.unwritten(x.len())?;
     let mut total = device.empty(1)?;
     if let (Some(out), Some(total)) = (out.host_mut(), total.host_mut()) {
         let sum = cpu::scan(

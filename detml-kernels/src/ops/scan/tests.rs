@@ -39,7 +39,7 @@ fn signed(device: &Device) {
     }
 }
 
-/// Three levels of tiles.
+/// Several chunks of several steps.
 fn deep(device: &Device) {
     let x = words(3, 2048 * 2048 + 3);
     let got = exclusive_with_total(&device.upload(&x).unwrap()).unwrap();
@@ -71,7 +71,37 @@ fn flags(device: &Device) {
     }
 }
 
-backend_suite! { prefix_sums, signed, deep, flags, chunks_do_not_show }
+/// However many chunks there are, each of one step or of many.
+fn shares_do_not_show(device: &Device) {
+    if device.is_cpu() {
+        return;
+    }
+    for n in [1, 4095, 4096, 8192, 20_480, 40_001, 98_304] {
+        let x = words(5, n);
+        let buffer = device.upload(&x).unwrap();
+        let flags: Vec<u32> = x.iter().map(|w| w & 2).collect();
+        let flag_buffer = device.upload(&flags).unwrap();
+        for chunks in [1, 2, 5, 1000] {
+            for inclusive in [false, true] {
+                let (got, total) = gpu::scan_in(&buffer, inclusive, chunks).unwrap();
+                let expected = match inclusive {
+                    false => plain::exclusive(&x).0,
+                    true => plain::inclusive(&x),
+                };
+                assert!(device.read(&got).unwrap() == expected, "{n} in {chunks}");
+                assert_eq!(device.read(&total).unwrap(), [plain::exclusive(&x).1]);
+            }
+            let got = gpu::compact_in(&flag_buffer, chunks).unwrap();
+            assert!(device.read(&got).unwrap() == plain::compact(&flags));
+            let got = gpu::partition_in(&flag_buffer, chunks).unwrap();
+            let (indices, left) = plain::partition(&flags);
+            assert!(device.read(&got.indices).unwrap() == indices);
+            assert_eq!(device.read(&got.left).unwrap(), [left]);
+        }
+    }
+}
+
+backend_suite! { prefix_sums, signed, deep, flags, shares_do_not_show, chunks_do_not_show }
 
 /// A base one tile late is seen.
 #[test]

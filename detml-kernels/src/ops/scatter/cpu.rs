@@ -1,33 +1,33 @@
-//! Threads own rows of the output, each with the position of its winner.
+//! Threads own rows of the output and go through the whole index in order, so that the last of
+//! equal ones stays.
 
-use rayon::prelude::*;
+use crate::ops::parallel::for_chunks;
 
 /// Words that are worth threads.
 const TASK: usize = 1 << 16;
 
 pub(super) fn run(out: &mut [u32], columns: usize, index: &[u32], x: &[u32]) {
-    if x.len() <= TASK {
-        for (&i, x) in index.iter().zip(x.chunks_exact(columns)) {
-            if let Some(row) = out.chunks_exact_mut(columns).nth(i as usize) {
-                row.copy_from_slice(x);
-            }
-        }
-        return;
-    }
-    let mut winner = vec![0usize; out.len() / columns];
-    for (position, &i) in index.iter().enumerate() {
-        if let Some(winner) = winner.get_mut(i as usize) {
-            *winner = position + 1;
-        }
-    }
-    let rows = (TASK / columns).max(1);
-    out.par_chunks_mut(rows * columns)
-        .zip(winner.par_chunks(rows))
-        .for_each(|(out, winner)| {
-            for (out, &winner) in out.chunks_exact_mut(columns).zip(winner) {
-                if let Some(position) = winner.checked_sub(1) {
-                    out.copy_from_slice(&x[position * columns..][..columns]);
+    let threads = match x.len() > TASK {
+        true => rayon::current_num_threads(),
+        false => 1,
+    };
+    let rows = (out.len() / columns).div_ceil(threads).max(1);
+    for_chunks(out, rows * columns, threads > 1, &|at, out| {
+        let first = at / columns;
+        if columns == 1 {
+            for (&i, &x) in index.iter().zip(x) {
+                if let Some(out) = out.get_mut((i as usize).wrapping_sub(first)) {
+                    *out = x;
                 }
             }
-        });
+            return;
+        }
+        let rows = out.len() / columns;
+        for (&i, x) in index.iter().zip(x.chunks_exact(columns)) {
+            let row = (i as usize).wrapping_sub(first);
+            if row < rows {
+                out[row * columns..][..columns].copy_from_slice(x);
+            }
+        }
+    });
 }

@@ -1,8 +1,10 @@
 //! Two passes: the last position of each index by an atomic maximum, then the writes of the
-//! winners alone.
+//! winners alone: row by row of the output, so that writes follow one another, or, where few rows
+//! are written, index by index.
 
 use crate::device::{Buffer, Element, Kernel, args};
 use crate::ieee::FloatProfile;
+use crate::ops::tile::Four;
 use crate::ops::{elementwise, grid};
 use cubecl::prelude::*;
 use detml_core::Result;
@@ -43,6 +45,49 @@ fn write(
     }
 }
 
+/// As [`write`], by the rows of the output. Lengths and columns count vectors where there are any.
+#[cube]
+fn take<T: CubePrimitive>(
+    winner: &Array<u32>,
+    x: &Array<T>,
+    out: &mut Array<T>,
+    columns: u32,
+    total: u32,
+) {
+    let e = CUBE_POS as u32 * UNITS + UNIT_POS;
+    if e < total {
+        let row = e / columns;
+        let position = winner[row as usize];
+        if position != 0u32 {
+            out[e as usize] = x[((position - 1u32) * columns + (e - row * columns)) as usize];
+        }
+    }
+}
+
+pub(super) fn take_kernel(profile: FloatProfile, vectors: bool) -> Kernel {
+    Kernel::new(
+        "scatter_take",
+        profile,
+        vectors,
+        CubeDim::new_1d(UNITS),
+        move |d| {
+            macro_rules! define {
+                ($T:ty) => {{
+                    let (winner, x) = (d.input::<u32>(), d.input::<$T>());
+                    let out = d.output::<$T>();
+                    let [columns, total] = [(); 2].map(|()| d.scalar::<u32>());
+                    take::expand::<$T>(d.scope(), winner, x, out, columns, total);
+                }};
+            }
+            if vectors {
+                define!(Four);
+            } else {
+                define!(u32);
+            }
+        },
+    )
+}
+
 pub(super) fn winner_kernel(profile: FloatProfile) -> Kernel {
     Kernel::new("scatter_winner", profile, (), CubeDim::new_1d(UNITS), |d| {
         let (index, winner) = (d.input::<u32>(), d.output::<Atomic<u32>>());
@@ -67,6 +112,19 @@ pub(super) fn run<T: Element>(
     index: &Buffer<u32>,
     x: &Buffer<T>,
 ) -> Result<()> {
+    // Going through the rows costs a word a row, besides the rows that are written.
+    let by_row = rows / 4 <= index.len();
+    run_by(by_row, out, rows, columns, index, x)
+}
+
+pub(super) fn run_by<T: Element>(
+    by_row: bool,
+    out: &mut Buffer<T>,
+    rows: usize,
+    columns: usize,
+    index: &Buffer<u32>,
+    x: &Buffer<T>,
+) -> Result<()> {
     let device = out.device().clone();
     let profile = device.profile()?;
     let mut winner = elementwise::fill(&device, rows, 0u32)?;
@@ -76,6 +134,21 @@ pub(super) fn run<T: Element>(
         grid(index.len(), units)?,
         args![index, &mut winner, index.len() as u32, rows as u32],
     )?;
+    if by_row {
+        let each = if columns % 4 == 0 { 4 } else { 1 };
+        let total = out.len() / each;
+        return device.launch(
+            &take_kernel(profile, each == 4),
+            grid(total, units)?,
+            args![
+                &winner,
+                x.vectors(each),
+                out.vectors(each),
+                (columns / each) as u32,
+                total as u32
+            ],
+        );
+    }
     device.launch(
         &write_kernel(profile),
         grid(x.len(), units)?,

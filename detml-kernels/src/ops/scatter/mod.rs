@@ -79,5 +79,7 @@ pub fn elements<T: Element>(out: &mut Buffer<T>, index: &Buffer<u32>, x: &Buffer
 
 /// A representative of each variant of this module's kernels.
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
-    vec![gpu::winner_kernel(profile), gpu::write_kernel(profile)]
+    let mut kernels = vec![gpu::winner_kernel(profile), gpu::write_kernel(profile)];
+    kernels.extend([false, true].map(|vectors| gpu::take_kernel(profile, vectors)));
+    kernels
 }

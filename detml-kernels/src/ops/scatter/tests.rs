@@ -14,6 +14,7 @@ fn shapes_and_duplicates(device: &Device) {
         [5, 3, 9],
         [5, 4, 0],
         [300, 28, 1000],
+        [3000, 8, 100],
         [7, 333, 500],
         [0, 3, 4],
         [3, 0, 4],
@@ -28,7 +29,7 @@ fn shapes_and_duplicates(device: &Device) {
         let mut out = device.upload(&old).unwrap();
         let (i, here) = (device.upload(&index).unwrap(), device.upload(&x).unwrap());
         rows(&mut out, [r, c], &i, &here).unwrap();
-        let mut expected = old;
+        let mut expected = old.clone();
         if c > 0 {
             plain::rows(&mut expected, c, &index, &x);
         }
@@ -37,6 +38,18 @@ fn shapes_and_duplicates(device: &Device) {
             &device.read(&out).unwrap(),
             &expected,
         );
+        if device.is_cpu() || expected.is_empty() || x.is_empty() {
+            continue;
+        }
+        for by_row in [false, true] {
+            let mut out = device.upload(&old).unwrap();
+            gpu::run_by(by_row, &mut out, r, c, &i, &here).unwrap();
+            assert_words(
+                &format!("{r} x {c}, by row: {by_row}"),
+                &device.read(&out).unwrap(),
+                &expected,
+            );
+        }
     }
     let mut out = device.upload(&[0i32; 3]).unwrap();
     let (i, x) = (

@@ -2,6 +2,7 @@
 //! parts then sorted in cache by the digits left, lowest first. Every step is stable.
 
 use super::Order;
+use crate::device::Scratch;
 use crate::ieee::Ieee;
 use crate::ops::order::{Kind, rank, stored};
 use crate::ops::parallel::{for_chunks, for_each};
@@ -97,7 +98,7 @@ pub(crate) fn argsort(keys: &[u32], out: &mut [u32], cols: usize, kind: Kind, or
                 finish(pairs, out);
             };
         let long = |keys: &[u32], out: &mut [u32]| {
-            let mut pairs = vec![0; keys.len()];
+            let mut pairs = Scratch::<u64>::new(keys.len());
             let parts = part(keys, &mut pairs, word, make);
             let mut tasks: Vec<_> = split(&mut pairs, parts.lengths)
                 .into_iter()
@@ -124,7 +125,7 @@ pub(crate) fn sort_by_key(
     kind: Kind,
     order: Order,
 ) {
-    let mut pairs = vec![0; keys.len()];
+    let mut pairs = Scratch::<u64>::new(keys.len());
     let finish = |pairs: &[u64], keys: &mut [u32], values: &mut [u32]| {
         for ((p, k), v) in pairs.iter().zip(keys).zip(values) {
             *k = stored(Ieee::PLAIN, high(*p), kind.is_float());

@@ -5,30 +5,43 @@
 //! Inside a tile the keys are brought into order by two stable splits over 4 bits. Every unit
 //! counts its own consecutive keys, and the prefix sum over (digit, unit) ranks them: no atomic
 //! and no plane takes part, so the order is that of the positions on every device.
+//!
+//! Between passes a float is kept as its key in the total order, which is cheaper to take digits
+//! from than its bits, and from which these come back.
 
 use super::{Key, Order};
-use crate::device::{Arg, Buffer, Device, Kernel, args};
+use crate::device::{Arg, Buffer, Device, Kernel};
 use crate::ieee::{FloatProfile, Ieee};
-use crate::ops::order::{Kind, rank, stored};
-use crate::ops::{grid, scan, tile::cube_scan};
+use crate::ops::order::{Kind, rank};
+use crate::ops::tile::{Wide, cube_scan, four, wide_input};
+use crate::ops::{grid, scan};
+use crate::prim;
 use cubecl::prelude::*;
-use detml_core::Result;
+use detml_core::{Backend, Result};
 use std::collections::BTreeSet;
 
-const UNITS: u32 = 128;
+/// Units of a cube, on any device and on those with more shared memory.
+pub(super) const UNITS: [u32; 2] = [128, 256];
 /// Consecutive keys of one unit; their rank among them fits four bits.
 const ITEMS: u32 = 16;
-const TILE: usize = (UNITS * ITEMS) as usize;
 /// Shorter rows are sorted as one, by key and then by row, rather than each in a tile that it
 /// would hardly fill.
 const SHORT: usize = 512;
 
+/// How a key is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Form {
+    Integer,
+    /// A float's bits.
+    Float,
+    /// A float's key in the total order.
+    Total,
+}
+
 /// What a digit is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Source {
-    Key {
-        float: bool,
-    },
+    Key(Form),
     /// The row that the value, an index of the whole matrix, lies in.
     Row,
 }
@@ -45,14 +58,32 @@ enum Values {
 /// What changes the code of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Pass {
+    units: u32,
     source: Source,
     values: Values,
     keys_out: bool,
-    /// NaN keys leave canonical.
-    float: bool,
+    /// Keys in total order leave as floats, NaN canonical.
+    float_out: bool,
     /// Values leave as positions within their row of the matrix.
     in_row: bool,
 }
+
+/// The key of a float in the total order of the direction that `flip` gives: NaN comes last.
+#[cube]
+fn total(ieee: Ieee, raw: u32, flip: u32) -> u32 {
+    let key = ieee.total_key(prim::from_bits(raw));
+    prim::select_u32(key == u32::MAX, key, key ^ flip)
+}
+
+/// The bits of the float whose [`total`] is `key`.
+#[cube]
+fn raw(ieee: Ieee, key: u32, flip: u32) -> u32 {
+    let key = prim::select_u32(key == u32::MAX, key, key ^ flip);
+    prim::bits(ieee.from_total_key(key))
+}
+
+/// A row's number of what fills up a tile: no value is as large.
+const NOTHING: u32 = u32::MAX;
 
 #[cube]
 fn digit(
@@ -64,20 +95,25 @@ fn digit(
     #[comptime] source: Source,
 ) -> u32 {
     let word = match comptime!(source) {
-        Source::Key { float } => rank(ieee, word, flip, float),
-        Source::Row => word / cols,
+        Source::Key(Form::Integer) => rank(ieee, word, flip, false),
+        Source::Key(Form::Float) => rank(ieee, word, flip, true),
+        // Zeros are equal.
+        Source::Key(Form::Total) => {
+            prim::select_u32(word == 0x7fff_ffffu32 ^ flip, 0x8000_0000u32 ^ flip, word)
+        }
+        Source::Row => prim::select_u32(word == NOTHING, NOTHING, word / cols),
     };
     (word >> shift) & 255u32
 }
 
 /// Keys of this cube's tile; 0 for a cube beyond the last.
 #[cube]
-fn filled(cubes: u32, len: u32, start: u32) -> u32 {
+fn filled(cubes: u32, len: u32, start: u32, #[comptime] tile: u32) -> u32 {
     let mut filled = 0u32;
     if (CUBE_POS as u32) < cubes {
         filled = len - start;
-        if filled > comptime!(TILE as u32) {
-            filled = comptime!(TILE as u32);
+        if filled > tile {
+            filled = tile.runtime();
         }
     }
     filled
@@ -87,7 +123,7 @@ fn filled(cubes: u32, len: u32, start: u32) -> u32 {
 #[cube]
 fn count(
     ieee: Ieee,
-    words: &Array<u32>,
+    words: &Wide,
     counts: &mut Array<u32>,
     cubes: u32,
     len: u32,
@@ -96,29 +132,52 @@ fn count(
     cols: u32,
     flip: u32,
     #[comptime] source: Source,
+    #[comptime] units: u32,
+    #[comptime] vectors: bool,
 ) {
     let bins = SharedMemory::<Atomic<u32>>::new(256usize);
     let row = CUBE_POS as u32 / tiles;
     let tile = CUBE_POS as u32 % tiles;
-    let start = tile * comptime!(TILE as u32);
-    let filled = filled(cubes, len, start);
+    let start = tile * comptime!(units * ITEMS);
+    let filled = filled(cubes, len, start, comptime!(units * ITEMS));
     let base = row * len + start;
-    for k in 0..comptime!(256 / UNITS) {
+    for k in 0..comptime!(256 / units) {
         // Not a store: CubeCL's SPIR-V path may drop it.
-        bins[(UNIT_POS + k * UNITS) as usize].swap(0u32);
+        bins[(UNIT_POS + k * units) as usize].swap(0u32);
     }
     sync_cube();
-    for j in 0..ITEMS {
-        let p = UNIT_POS + j * UNITS;
-        if p < filled {
-            let digit = digit(ieee, words[(base + p) as usize], shift, cols, flip, source);
-            bins[digit as usize].fetch_add(1u32);
+    if comptime!(vectors) {
+        let mut held = Array::<Vector<u32, Const<4>>>::new(comptime!((ITEMS / 4) as usize));
+        #[unroll]
+        for j in 0..comptime!(ITEMS / 4) {
+            let v = base / 4u32 + UNIT_POS + j * units;
+            held[j as usize] = four(words, v, base + filled);
+        }
+        #[unroll]
+        for j in 0..comptime!(ITEMS / 4) {
+            let words = held[j as usize];
+            #[unroll]
+            for l in 0..4u32 {
+                if 4u32 * (UNIT_POS + j * units) + l < filled {
+                    let digit = digit(ieee, words[l as usize], shift, cols, flip, source);
+                    bins[digit as usize].fetch_add(1u32);
+                }
+            }
+        }
+    } else {
+        for j in 0..ITEMS {
+            let p = UNIT_POS + j * units;
+            if p < filled {
+                let word = words.words[(base + p) as usize];
+                let digit = digit(ieee, word, shift, cols, flip, source);
+                bins[digit as usize].fetch_add(1u32);
+            }
         }
     }
     sync_cube();
     if (CUBE_POS as u32) < cubes {
-        for k in 0..comptime!(256 / UNITS) {
-            let b = UNIT_POS + k * UNITS;
+        for k in 0..comptime!(256 / units) {
+            let b = UNIT_POS + k * units;
             counts[((row * 256u32 + b) * tiles + tile) as usize] = bins[b as usize].load();
         }
     }
@@ -134,8 +193,60 @@ fn padded(position: u32) -> usize {
 /// of columns spreads both the counting (one column a unit) and the prefix sum (eight neighbours
 /// a unit) over the banks.
 #[cube]
-fn counter(row: u32, unit: u32) -> usize {
-    (row * UNITS + (unit ^ (unit >> 5u32))) as usize
+fn counter(row: u32, unit: u32, #[comptime] units: u32) -> usize {
+    (row * units + (unit ^ (unit >> 5u32))) as usize
+}
+
+/// Reads a tile in stripes and gives each unit its neighbours; `nothing` fills up.
+#[cube]
+fn load_tile(
+    x: &Array<u32>,
+    own: &mut Array<u32>,
+    near: &mut SharedMemory<u32>,
+    base: u32,
+    filled: u32,
+    nothing: u32,
+    #[comptime] units: u32,
+) {
+    // All reads before the first write, which would wait for one after the other.
+    for j in 0..ITEMS {
+        let p = UNIT_POS + j * units;
+        let mut word = nothing;
+        if p < filled {
+            word = x[(base + p) as usize];
+        }
+        own[j as usize] = word;
+    }
+    for j in 0..ITEMS {
+        near[padded(UNIT_POS + j * units)] = own[j as usize];
+    }
+    sync_cube();
+    for j in 0..ITEMS {
+        own[j as usize] = near[padded(UNIT_POS * ITEMS + j)];
+    }
+    sync_cube();
+}
+
+/// Moves what the units hold to its places; afterwards each unit holds neighbours, or stripes
+/// where `half` is the second.
+#[cube]
+fn exchange(
+    own: &mut Array<u32>,
+    places: &mut Array<u32>,
+    near: &mut SharedMemory<u32>,
+    half: u32,
+    #[comptime] units: u32,
+) {
+    let first = prim::select_u32(half == 0u32, UNIT_POS * ITEMS, UNIT_POS);
+    let step = prim::select_u32(half == 0u32, 1u32, units);
+    for j in 0..ITEMS {
+        near[padded(places[j as usize])] = own[j as usize];
+    }
+    sync_cube();
+    for j in 0..ITEMS {
+        own[j as usize] = near[padded(first + j * step)];
+    }
+    sync_cube();
 }
 
 /// Moves the tiles' keys to where their digits go.
@@ -155,50 +266,81 @@ fn scatter(
     flip: u32,
     #[comptime] pass: Pass,
 ) {
-    // Words of digit << 16 | position; while ranked, the rank in the top bits.
-    let mut words = SharedMemory::<u32>::new(comptime!((UNITS * (ITEMS + 1)) as usize));
-    let mut counters = SharedMemory::<u32>::new(comptime!((8 * UNITS) as usize));
-    let mut scratch = SharedMemory::<u32>::new(comptime!((2 * UNITS) as usize));
+    let units = comptime!(pass.units);
+    let by_row = comptime!(pass.source == Source::Row);
+    let with_keys = comptime!(pass.keys_out || !by_row);
+    let with_values = comptime!(pass.values != Values::None);
+    let mut near = SharedMemory::<u32>::new(comptime!((units * (ITEMS + 1)) as usize));
+    let mut counters = SharedMemory::<u32>::new(comptime!((8 * units) as usize));
+    let mut scratch = SharedMemory::<u32>::new(comptime!((2 * units) as usize));
     let mut places = SharedMemory::<u32>::new(256usize);
     let row = CUBE_POS as u32 / tiles;
     let tile = CUBE_POS as u32 % tiles;
-    let start = tile * comptime!(TILE as u32);
-    let filled = filled(cubes, len, start);
+    let start = tile * comptime!(units * ITEMS);
+    let filled = filled(cubes, len, start, comptime!(units * ITEMS));
     let base = row * len + start;
 
-    for j in 0..ITEMS {
-        let p = UNIT_POS + j * UNITS;
-        // What fills up the last tile sorts to its end.
-        let mut word = 0x00ff_0000u32;
-        if p < filled {
-            let i = (base + p) as usize;
-            let word_in = if comptime!(pass.source == Source::Row) {
-                values[i]
-            } else {
-                keys[i]
-            };
-            word = digit(ieee, word_in, shift, cols, flip, comptime!(pass.source)) << 16u32;
+    // Where the tile's first key of each digit goes.
+    if (CUBE_POS as u32) < cubes {
+        for k in 0..comptime!(256 / units) {
+            let digit = UNIT_POS + k * units;
+            places[digit as usize] = offsets[((row * 256u32 + digit) * tiles + tile) as usize];
         }
-        words[padded(p)] = word | p;
     }
-    sync_cube();
+    // What fills up the last tile has the highest digit and so sorts to its end.
+    let mut own_keys = Array::<u32>::new(comptime!(ITEMS as usize));
+    let mut own_values = Array::<u32>::new(comptime!(ITEMS as usize));
+    if comptime!(with_keys) {
+        let nothing = match comptime!(pass.source) {
+            Source::Key(Form::Integer) => flip ^ 0xffff_ffffu32,
+            _ => 0xffff_ffffu32.runtime(),
+        };
+        load_tile(keys, &mut own_keys, &mut near, base, filled, nothing, units);
+        if comptime!(pass.source == Source::Key(Form::Float)) {
+            for j in 0..ITEMS {
+                own_keys[j as usize] = total(ieee, own_keys[j as usize], flip);
+            }
+        }
+    }
+    if comptime!(pass.values == Values::Given) {
+        load_tile(
+            values,
+            &mut own_values,
+            &mut near,
+            base,
+            filled,
+            NOTHING,
+            units,
+        );
+    } else if comptime!(pass.values == Values::Positions) {
+        for j in 0..ITEMS {
+            own_values[j as usize] = start + UNIT_POS * ITEMS + j;
+        }
+    }
+    // The form of what is held now.
+    let source = comptime!(match pass.source {
+        Source::Key(Form::Float) => Source::Key(Form::Total),
+        other => other,
+    });
 
-    let mut own = Array::<u32>::new(comptime!(ITEMS as usize));
+    let mut goal = Array::<u32>::new(comptime!(ITEMS as usize));
     for half in 0..2u32 {
-        let bits = 16u32 + 4u32 * half;
-        for j in 0..ITEMS {
-            own[j as usize] = words[padded(UNIT_POS * ITEMS + j)];
-        }
         for r in 0..8u32 {
-            counters[counter(r, UNIT_POS)] = 0u32;
+            counters[counter(r, UNIT_POS, units)] = 0u32;
         }
         for j in 0..ITEMS {
-            let word = own[j as usize];
-            let nibble = (word >> bits) & 15u32;
-            let at = counter(nibble & 7u32, UNIT_POS);
+            let word = if comptime!(by_row) {
+                own_values[j as usize]
+            } else {
+                own_keys[j as usize]
+            };
+            let digit = digit(ieee, word, shift, cols, flip, source);
+            let nibble = (digit >> (4u32 * half)) & 15u32;
+            let at = counter(nibble & 7u32, UNIT_POS, units);
             let lane = (nibble >> 3u32) * 16u32;
             let counts = counters[at];
-            own[j as usize] = word | (((counts >> lane) & 15u32) << 28u32);
+            // The digit and the rank among the unit's own.
+            goal[j as usize] = (nibble << 16u32) | ((counts >> lane) & 15u32);
             counters[at] = counts + (1u32 << lane);
         }
         sync_cube();
@@ -207,58 +349,74 @@ fn scatter(
         let first = UNIT_POS * 8u32;
         let mut sum = 0u32;
         for k in 0..8u32 {
-            sum += counters[counter(first / UNITS, first % UNITS + k)];
+            sum += counters[counter(first / units, first % units + k, units)];
         }
-        let (before, total) = cube_scan(sum, &mut scratch, UNITS);
-        let mut running = before + (total << 16u32);
+        let (before, all) = cube_scan(sum, &mut scratch, units);
+        let mut running = before + (all << 16u32);
         for k in 0..8u32 {
-            let at = counter(first / UNITS, first % UNITS + k);
+            let at = counter(first / units, first % units + k, units);
             let counts = counters[at];
             counters[at] = running;
             running += counts;
         }
         sync_cube();
         for j in 0..ITEMS {
-            let word = own[j as usize];
-            let nibble = (word >> bits) & 15u32;
-            let counts = counters[counter(nibble & 7u32, UNIT_POS)];
-            let place = ((counts >> ((nibble >> 3u32) * 16u32)) & 0xffffu32) + (word >> 28u32);
-            words[padded(place)] = word & 0x0fff_ffffu32;
+            let word = goal[j as usize];
+            let nibble = word >> 16u32;
+            let counts = counters[counter(nibble & 7u32, UNIT_POS, units)];
+            let first = (counts >> ((nibble >> 3u32) * 16u32)) & 0xffffu32;
+            goal[j as usize] = first + (word & 15u32);
         }
-        sync_cube();
+        if comptime!(with_keys) {
+            exchange(&mut own_keys, &mut goal, &mut near, half, units);
+        }
+        if comptime!(with_values) {
+            exchange(&mut own_values, &mut goal, &mut near, half, units);
+        }
     }
 
+    // Digits, and where each one's keys go.
     for j in 0..ITEMS {
-        let p = UNIT_POS + j * UNITS;
+        let p = UNIT_POS + j * units;
+        let word = if comptime!(by_row) {
+            own_values[j as usize]
+        } else {
+            own_keys[j as usize]
+        };
+        let digit = digit(ieee, word, shift, cols, flip, source);
+        goal[j as usize] = digit;
+        near[padded(p)] = digit;
+    }
+    sync_cube();
+    for j in 0..ITEMS {
+        let p = UNIT_POS + j * units;
         if p < filled {
-            let digit = words[padded(p)] >> 16u32;
+            let digit = goal[j as usize];
             let mut previous = 256u32;
             if p > 0u32 {
-                previous = words[padded(p - 1u32)] >> 16u32;
+                previous = near[padded(p - 1u32)];
             }
             if digit != previous {
-                let offset = offsets[((row * 256u32 + digit) * tiles + tile) as usize];
-                places[digit as usize] = offset - p;
+                // From now on to be added to the key's place in the tile.
+                places[digit as usize] -= p;
             }
         }
     }
     sync_cube();
     for j in 0..ITEMS {
-        let p = UNIT_POS + j * UNITS;
+        let p = UNIT_POS + j * units;
         if p < filled {
-            let word = words[padded(p)];
-            let to = (places[(word >> 16u32) as usize] + p) as usize;
-            let position = word & 0xffffu32;
-            let i = (base + position) as usize;
+            let to = (places[goal[j as usize] as usize] + p) as usize;
             if comptime!(pass.keys_out) {
-                keys_out[to] = stored(ieee, keys[i], comptime!(pass.float));
-            }
-            if comptime!(pass.values != Values::None) {
-                let value = if comptime!(pass.values == Values::Positions) {
-                    start + position
+                let key = own_keys[j as usize];
+                keys_out[to] = if comptime!(pass.float_out) {
+                    raw(ieee, key, flip)
                 } else {
-                    values[i]
+                    key
                 };
+            }
+            if comptime!(with_values) {
+                let value = own_values[j as usize];
                 values_out[to] = if comptime!(pass.in_row) {
                     value % cols
                 } else {
@@ -269,15 +427,15 @@ fn scatter(
     }
 }
 
-fn count_kernel(profile: FloatProfile, source: Source) -> Kernel {
+fn count_kernel(profile: FloatProfile, source: Source, units: u32, vectors: bool) -> Kernel {
     Kernel::new(
         "sort_count",
         profile,
-        (UNITS, ITEMS, source),
-        CubeDim::new_1d(UNITS),
+        (ITEMS, source, units, vectors),
+        CubeDim::new_1d(units),
         move |d| {
             let ieee = d.ieee();
-            let (words, counts) = (d.input::<u32>(), d.output::<u32>());
+            let (words, counts) = (wide_input(d, vectors), d.output::<u32>());
             let [cubes, len, tiles, shift, cols, flip] = std::array::from_fn(|_| d.scalar::<u32>());
             count::expand(
                 d.scope(),
@@ -291,6 +449,8 @@ fn count_kernel(profile: FloatProfile, source: Source) -> Kernel {
                 cols,
                 flip,
                 source,
+                units,
+                vectors,
             );
         },
     )
@@ -300,8 +460,8 @@ fn scatter_kernel(profile: FloatProfile, pass: Pass) -> Kernel {
     Kernel::new(
         "sort_scatter",
         profile,
-        (UNITS, ITEMS, pass),
-        CubeDim::new_1d(UNITS),
+        (ITEMS, pass),
+        CubeDim::new_1d(pass.units),
         move |d| {
             let ieee = d.ieee();
             let (keys, offsets) = (d.input::<u32>(), d.input::<u32>());
@@ -340,25 +500,39 @@ fn scatter_kernel(profile: FloatProfile, pass: Pass) -> Kernel {
 }
 
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
-    let plans = [
-        Plan::new(1, 1, Values::None, true),
-        Plan::new(1, 1, Values::Positions, false),
-        Plan::new(1, 1, Values::Given, true),
-        Plan::new(2, 1, Values::Positions, false),
-        Plan::new(2, 1, Values::Positions, true),
-    ];
-    let passes: BTreeSet<Pass> = plans
+    let mut passes = BTreeSet::new();
+    for units in UNITS {
+        for plan in [
+            Plan::new(1, 1, Values::None, true, units),
+            Plan::new(1, 1, Values::Positions, false, units),
+            Plan::new(1, 1, Values::Given, true, units),
+            Plan::new(2, 1, Values::Positions, false, units),
+            Plan::new(2, 1, Values::Positions, true, units),
+        ] {
+            for float in [false, true] {
+                passes.extend(plan.passes(float).into_iter().map(|(_, pass)| pass));
+            }
+        }
+    }
+    let sources: BTreeSet<_> = passes
         .iter()
-        .flat_map(|plan| [plan.passes(false), plan.passes(true)])
-        .flatten()
-        .map(|(_, pass)| pass)
+        .map(|pass| (pass.source, pass.units))
         .collect();
-    let sources: BTreeSet<Source> = passes.iter().map(|pass| pass.source).collect();
     sources
         .into_iter()
-        .map(|source| count_kernel(profile, source))
+        .flat_map(|(source, units)| {
+            [false, true].map(|vectors| count_kernel(profile, source, units, vectors))
+        })
         .chain(passes.into_iter().map(|pass| scatter_kernel(profile, pass)))
         .collect()
+}
+
+/// The units that cubes have on a device.
+pub(super) fn units(device: &Device) -> u32 {
+    match device.backend() {
+        Backend::Cuda(_) | Backend::Hip(_) => UNITS[1],
+        _ => UNITS[0],
+    }
 }
 
 /// What a sort was asked for.
@@ -377,10 +551,11 @@ struct Plan {
     values: Values,
     /// Whether the sorted keys are wanted.
     keys: bool,
+    units: u32,
 }
 
 impl Plan {
-    fn new(rows: usize, cols: usize, values: Values, keys: bool) -> Self {
+    fn new(rows: usize, cols: usize, values: Values, keys: bool, units: u32) -> Self {
         if rows > 1 && cols < SHORT {
             Self {
                 rows: 1,
@@ -389,6 +564,7 @@ impl Plan {
                 // The row of a key is known by its position.
                 values: Values::Positions,
                 keys,
+                units,
             }
         } else {
             Self {
@@ -397,6 +573,7 @@ impl Plan {
                 cols,
                 values,
                 keys,
+                units,
             }
         }
     }
@@ -408,8 +585,15 @@ impl Plan {
         } else {
             u32::BITS - ((self.len / self.cols) as u32).leading_zeros()
         };
-        let mut digits: Vec<(u32, Source)> =
-            (0..4).map(|d| (8 * d, Source::Key { float })).collect();
+        let mut digits: Vec<(u32, Source)> = (0..4)
+            .map(|d| match (float, d) {
+                (false, _) => Form::Integer,
+                (true, 0) => Form::Float,
+                (true, _) => Form::Total,
+            })
+            .zip(0..)
+            .map(|(form, d)| (8 * d, Source::Key(form)))
+            .collect();
         digits.extend((0..row_bits.div_ceil(8)).map(|d| (8 * d, Source::Row)));
         let last = digits.len() - 1;
         digits
@@ -420,13 +604,14 @@ impl Plan {
                     Values::Positions if at > 0 => Values::Given,
                     other => other,
                 };
-                let by_key_next = matches!(digits.get(at + 1), Some((_, Source::Key { .. })));
+                let by_key_next = matches!(digits.get(at + 1), Some((_, Source::Key(_))));
                 let keys_out = self.keys || by_key_next;
                 let pass = Pass {
+                    units: self.units,
                     source: *source,
                     values,
                     keys_out,
-                    float: keys_out && float,
+                    float_out: keys_out && float && at == last,
                     in_row: at == last && self.cols != self.len,
                 };
                 (*shift, pass)
@@ -450,7 +635,7 @@ impl Plan {
                 values: Some(device.empty(0)?),
             });
         }
-        let tiles = self.len.div_ceil(TILE);
+        let tiles = self.len.div_ceil((self.units * ITEMS) as usize);
         let cubes = self.rows * tiles;
         let flip = kind.flip(order);
         let mut moved = Sorted::<K> {
@@ -462,19 +647,17 @@ impl Plan {
             let values = moved.values.as_ref().or(values);
             let mut counts = device.empty::<u32>(256 * cubes)?;
             let [c, l, t, w] = [cubes, self.len, tiles, self.cols].map(|x| x as u32);
-            let kernel = count_kernel(profile, pass.source);
-            match (pass.source, values) {
-                (Source::Row, Some(values)) => device.launch(
-                    &kernel,
-                    grid(cubes, 1)?,
-                    args![values, &mut counts, c, l, t, shift, w, flip],
-                )?,
-                _ => device.launch(
-                    &kernel,
-                    grid(cubes, 1)?,
-                    args![keys, &mut counts, c, l, t, shift, w, flip],
-                )?,
-            }
+            let vectors = self.len % 4 == 0;
+            let width = if vectors { 4 } else { 1 };
+            let words = match (pass.source, values) {
+                (Source::Row, Some(values)) => values.vectors(width),
+                _ => keys.vectors(width),
+            };
+            let mut arguments = vec![words, Arg::from(&mut counts)];
+            arguments.extend([c, l, t, shift, w, flip].map(Arg::from));
+            let kernel = count_kernel(profile, pass.source, self.units, vectors);
+            device.launch(&kernel, grid(cubes, 1)?, &arguments)?;
+            drop(arguments);
             let offsets = scan::exclusive(&counts)?;
             let mut keys_out = match pass.keys_out {
                 true => Some(device.empty::<K>(n)?),
@@ -505,37 +688,40 @@ fn missing(what: &str) -> detml_core::Error {
     detml_core::Error::internal(format!("sort: no {what}"))
 }
 
-pub(crate) fn sort<K: Key>(
+pub(super) fn sort<K: Key>(
     keys: &Buffer<K>,
     rows: usize,
     cols: usize,
     kind: Kind,
     order: Order,
+    units: u32,
 ) -> Result<Buffer<K>> {
-    let plan = Plan::new(rows, cols, Values::None, true);
+    let plan = Plan::new(rows, cols, Values::None, true, units);
     let sorted = plan.run(keys, None, kind, order)?;
     sorted.keys.ok_or_else(|| missing("keys"))
 }
 
-pub(crate) fn argsort<K: Key>(
+pub(super) fn argsort<K: Key>(
     keys: &Buffer<K>,
     rows: usize,
     cols: usize,
     kind: Kind,
     order: Order,
+    units: u32,
 ) -> Result<Buffer<u32>> {
-    let plan = Plan::new(rows, cols, Values::Positions, false);
+    let plan = Plan::new(rows, cols, Values::Positions, false, units);
     let sorted = plan.run(keys, None, kind, order)?;
     sorted.values.ok_or_else(|| missing("indices"))
 }
 
-pub(crate) fn sort_by_key<K: Key>(
+pub(super) fn sort_by_key<K: Key>(
     keys: &Buffer<K>,
     values: &Buffer<u32>,
     kind: Kind,
     order: Order,
+    units: u32,
 ) -> Result<(Buffer<K>, Buffer<u32>)> {
-    let plan = Plan::new(1, keys.len(), Values::Given, true);
+    let plan = Plan::new(1, keys.len(), Values::Given, true, units);
     let sorted = plan.run(keys, Some(values), kind, order)?;
     match (sorted.keys, sorted.values) {
         (Some(keys), Some(values)) => Ok((keys, values)),

@@ -92,9 +92,9 @@ pub fn sort_rows<K: Key>(
 ) -> Result<Buffer<K>> {
     check_matrix("sort", keys.len(), rows, cols)?;
     let Some(host) = keys.host() else {
-        return gpu::sort(keys, rows, cols, K::KIND, order);
+        return gpu::sort(keys, rows, cols, K::KIND, order, gpu::units(keys.device()));
     };
-    let mut sorted = keys.device().empty::<K>(keys.len())?;
+    let mut sorted = keys.device().unwritten::<K>(keys.len())?;
     if let Some(out) = sorted.host_mut() {
         cpu::sort(words(host), words_mut(out), cols, K::KIND, order);
     }
@@ -114,9 +114,9 @@ pub fn argsort_rows<K: Key>(
 ) -> Result<Buffer<u32>> {
     check_matrix("argsort", keys.len(), rows, cols)?;
     let Some(host) = keys.host() else {
-        return gpu::argsort(keys, rows, cols, K::KIND, order);
+        return gpu::argsort(keys, rows, cols, K::KIND, order, gpu::units(keys.device()));
     };
-    let mut indices = keys.device().empty::<u32>(keys.len())?;
+    let mut indices = keys.device().unwritten::<u32>(keys.len())?;
     if let Some(out) = indices.host_mut() {
         cpu::argsort(words(host), out, cols, K::KIND, order);
     }
@@ -151,10 +151,10 @@ pub fn sort_by_key<K: Key>(
     }
     same_device(keys.device(), values.device())?;
     let (Some(host), Some(values_host)) = (keys.host(), values.host()) else {
-        return gpu::sort_by_key(keys, values, K::KIND, order);
+        return gpu::sort_by_key(keys, values, K::KIND, order, gpu::units(keys.device()));
     };
-    let mut sorted = keys.device().empty::<K>(keys.len())?;
-    let mut moved = keys.device().empty::<u32>(keys.len())?;
+    let mut sorted = keys.device().unwritten::<K>(keys.len())?;
+    let mut moved = keys.device().unwritten::<u32>(keys.len())?;
     if let (Some(sorted), Some(moved)) = (sorted.host_mut(), moved.host_mut()) {
         cpu::sort_by_key(
             words(host),

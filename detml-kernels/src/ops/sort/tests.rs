@@ -47,6 +47,71 @@ fn sorts_equal_plain<K: Key + Compare>(device: &Device, what: &str, keys: &[K]) 
     }
 }
 
+/// However large the tiles are.
+fn tiles_do_not_show(device: &Device) {
+    if device.is_cpu() {
+        return;
+    }
+    for (rows, cols) in [(1, 20_001), (3, 5000), (40, 130)] {
+        let x = any_bits(11, rows * cols);
+        let x: Vec<f32> = (0..x.len())
+            .map(|i| match i % 9 {
+                0 => -0.0,
+                1 => 0.0,
+                2 => f32::NAN,
+                _ => x[i],
+            })
+            .collect();
+        let keys = device.upload(&x).unwrap();
+        let raw = canonical(&x);
+        for order in ORDERS {
+            let expected = plain::argsort_rows(&x, cols, order);
+            let sorted: Vec<u32> = expected
+                .iter()
+                .enumerate()
+                .map(|(at, i)| raw[at / cols * cols + *i as usize])
+                .collect();
+            for units in gpu::UNITS {
+                let what = format!("{rows} x {cols}, {order:?}, {units} units");
+                let got = gpu::argsort(
+                    &keys,
+                    rows,
+                    cols,
+                    crate::ops::order::Kind::F32,
+                    order,
+                    units,
+                )
+                .unwrap();
+                assert!(device.read(&got).unwrap() == expected, "{what}");
+                let got = gpu::sort(
+                    &keys,
+                    rows,
+                    cols,
+                    crate::ops::order::Kind::F32,
+                    order,
+                    units,
+                )
+                .unwrap();
+                let got = device.read(&got).unwrap();
+                assert!(bytemuck::cast_slice::<f32, u32>(&got) == sorted, "{what}");
+                if rows == 1 {
+                    let (got, places) = gpu::sort_by_key(
+                        &keys,
+                        &device.upload(&raw).unwrap(),
+                        crate::ops::order::Kind::F32,
+                        order,
+                        units,
+                    )
+                    .unwrap();
+                    let got = device.read(&got).unwrap();
+                    assert!(bytemuck::cast_slice::<f32, u32>(&got) == sorted, "{what}");
+                    assert!(device.read(&places).unwrap() == sorted, "{what}");
+                }
+            }
+        }
+    }
+}
+
 fn any_keys(device: &Device) {
     for n in LENGTHS {
         let keys: Vec<u32> = (0..n as u32).map(|i| hash(1, i)).collect();
@@ -157,7 +222,7 @@ fn refusals(device: &Device) {
     assert!(argsort_rows(&keys, usize::MAX, 3, Order::Ascending).is_err());
 }
 
-backend_suite! { any_keys, ties_and_arrangements, rows, refusals, any_bits_any_length }
+backend_suite! { tiles_do_not_show, any_keys, ties_and_arrangements, rows, refusals, any_bits_any_length }
 
 /// N5, N10: ties keep their order, zeros tie, NaN is last in both directions.
 #[test]

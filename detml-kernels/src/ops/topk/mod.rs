@@ -61,14 +61,15 @@ pub fn topk<K: Key>(
             k,
         });
     }
-    let Some(host) = x.host() else {
+    let (Some(host), Some(simd)) = (x.host(), device.simd()) else {
         return gpu::topk(x, rows, cols, k, order);
     };
-    let mut values = device.empty::<K>(rows * k)?;
-    let mut indices = device.empty::<u32>(rows * k)?;
+    let mut values = device.unwritten::<K>(rows * k)?;
+    let mut indices = device.unwritten::<u32>(rows * k)?;
     if let (Some(values), Some(indices)) = (values.host_mut(), indices.host_mut()) {
         let values = bytemuck::cast_slice_mut(values);
         cpu::topk(
+            simd,
             bytemuck::cast_slice(host),
             cols,
             k,

@@ -45,7 +45,7 @@ pub fn transpose_batch<T: Element>(x: &Buffer<T>, shape: [usize; 3]) -> Result<B
         ));
     }
     let device = x.device();
-    let mut out = device.empty(x.len())?;
+    let mut out = device.unwritten(x.len())?;
     if x.is_empty() {
         return Ok(out);
     }

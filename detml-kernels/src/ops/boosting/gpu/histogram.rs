@@ -9,6 +9,10 @@ use crate::prim;
 use crate::wide::I64;
 use cubecl::prelude::*;
 
+/// What the lower words of gradients' sums start from, so that a sum that changes its sign doesn't
+/// carry.
+const BIAS: u32 = 1 << 31;
+
 /// Adds a number to the sums of a bin, `high` and `low` their places in shared memory.
 #[cube]
 fn add_near(near: &mut SharedMemory<Atomic<u32>>, high: u32, low: u32, x: u32) {
@@ -28,9 +32,12 @@ fn merge(
     #[comptime] high: u32,
     #[comptime] low: u32,
 ) {
+    let low_word = near[(at + comptime!(low * UNITS)) as usize].load();
+    let high_word = near[(at + comptime!(high * UNITS)) as usize].load();
+    let bias = comptime!(if low == G_LOW { BIAS } else { 0 });
     let sum = I64::new(
-        near[(at + comptime!(high * UNITS)) as usize].load(),
-        near[(at + comptime!(low * UNITS)) as usize].load(),
+        high_word - prim::select_u32(low_word < bias, 1u32, 0u32),
+        low_word - bias,
     );
     if !sum.is_zero() {
         add_wide(
@@ -64,6 +71,7 @@ fn build(
     chunk: u32,
     both: u32,
     #[comptime] group: u32,
+    #[comptime] held: u32,
 ) {
     let mut near =
         SharedMemory::<Atomic<u32>>::new(comptime!((4 * group * FEATURE_WORDS) as usize));
@@ -120,20 +128,39 @@ fn build(
     if size != 0u32 && wanted != 0u32 {
         for k in 0..comptime!(16 * group) {
             // Not a store: CubeCL's SPIR-V path may drop it.
-            near[(k * UNITS + UNIT_POS) as usize].swap(0u32);
+            let low = k % 4u32 == G_LOW;
+            near[(k * UNITS + UNIT_POS) as usize].swap(prim::select_u32(low, BIAS, 0u32));
         }
         sync_cube();
         // All units go through the loop equally often: see the histogram operation.
-        for step in 0..size.div_ceil(UNITS) {
-            let i = step * UNITS + UNIT_POS;
-            if i < size {
-                let row = rows[(start + i) as usize];
-                let g = fixed[(2u32 * row) as usize];
-                let h = fixed[(2u32 * row + 1u32) as usize];
+        let mut g = Array::<u32>::new(comptime!(held as usize));
+        let mut h = Array::<u32>::new(comptime!(held as usize));
+        let mut fours = Array::<u32>::new(comptime!((held * group) as usize));
+        for step in 0..size.div_ceil(comptime!(held * UNITS)) {
+            let first = step * comptime!(held * UNITS) + UNIT_POS;
+            // All reads before the atomics, which nothing may be read across.
+            #[unroll]
+            for r in 0..held {
+                let i = first + r * UNITS;
+                // A row beyond the last is read and not added.
+                let row = rows[(start + prim::select_u32(i < size, i, 0u32)) as usize];
+                g[r as usize] = fixed[(2u32 * row) as usize];
+                h[r as usize] = fixed[(2u32 * row + 1u32) as usize];
                 #[unroll]
                 for w in 0..group {
+                    let mut four = 0u32;
                     if word + w < words {
-                        let four = codes[((word + w) * n + row) as usize];
+                        four = codes[((word + w) * n + row) as usize];
+                    }
+                    fours[comptime!((r * group + w) as usize)] = four;
+                }
+            }
+            #[unroll]
+            for r in 0..held {
+                if first + r * UNITS < size {
+                    #[unroll]
+                    for w in 0..group {
+                        let four = fours[comptime!((r * group + w) as usize)];
                         #[unroll]
                         for k in 0..4u32 {
                             let feature = comptime!(4 * w + k);
@@ -141,9 +168,11 @@ fn build(
                                 let bin = (four >> comptime!(8 * k)) & 255u32;
                                 let at = comptime!(feature * FEATURE_WORDS) + bin;
                                 let g_at = at + comptime!(G_HIGH * UNITS);
-                                add_near(&mut near, g_at, at + comptime!(G_LOW * UNITS), g);
+                                let g_low = at + comptime!(G_LOW * UNITS);
+                                add_near(&mut near, g_at, g_low, g[r as usize]);
                                 let h_at = at + comptime!(H_HIGH * UNITS);
-                                add_near(&mut near, h_at, at + comptime!(H_LOW * UNITS), h);
+                                let h_low = at + comptime!(H_LOW * UNITS);
+                                add_near(&mut near, h_at, h_low, h[r as usize]);
                             }
                         }
                     }
@@ -167,36 +196,44 @@ fn clear_words(words: &mut Array<u32>, count: u32) {
     clear(words, count);
 }
 
-pub(super) fn build_kernel(profile: FloatProfile, group: u32) -> Kernel {
-    Kernel::new("boosting_histogram", profile, group, cube(), move |d| {
-        let (codes, fixed, rows) = (d.input::<u32>(), d.input::<u32>(), d.input::<u32>());
-        let (pairs, sizes) = (d.input::<u32>(), d.input::<u32>());
-        let (state, mask) = (d.input::<u32>(), d.input::<u32>());
-        let histograms = d.output::<Atomic<u32>>();
-        let (n, words, level) = (d.scalar::<u32>(), d.scalar::<u32>(), d.scalar::<u32>());
-        let (first, batch) = (d.scalar::<u32>(), d.scalar::<u32>());
-        let (stride, chunk, both) = (d.scalar::<u32>(), d.scalar::<u32>(), d.scalar::<u32>());
-        build::expand(
-            d.scope(),
-            codes,
-            fixed,
-            rows,
-            pairs,
-            sizes,
-            state,
-            mask,
-            histograms,
-            n,
-            words,
-            level,
-            first,
-            batch,
-            stride,
-            chunk,
-            both,
-            group,
-        );
-    })
+/// `group` words of features a cube, `held` rows that a unit reads before it adds them.
+pub(super) fn build_kernel(profile: FloatProfile, group: u32, held: u32) -> Kernel {
+    Kernel::new(
+        "boosting_histogram",
+        profile,
+        (group, held),
+        cube(),
+        move |d| {
+            let (codes, fixed, rows) = (d.input::<u32>(), d.input::<u32>(), d.input::<u32>());
+            let (pairs, sizes) = (d.input::<u32>(), d.input::<u32>());
+            let (state, mask) = (d.input::<u32>(), d.input::<u32>());
+            let histograms = d.output::<Atomic<u32>>();
+            let (n, words, level) = (d.scalar::<u32>(), d.scalar::<u32>(), d.scalar::<u32>());
+            let (first, batch) = (d.scalar::<u32>(), d.scalar::<u32>());
+            let (stride, chunk, both) = (d.scalar::<u32>(), d.scalar::<u32>(), d.scalar::<u32>());
+            build::expand(
+                d.scope(),
+                codes,
+                fixed,
+                rows,
+                pairs,
+                sizes,
+                state,
+                mask,
+                histograms,
+                n,
+                words,
+                level,
+                first,
+                batch,
+                stride,
+                chunk,
+                both,
+                group,
+                held,
+            );
+        },
+    )
 }
 
 pub(super) fn clear_kernel(profile: FloatProfile) -> Kernel {

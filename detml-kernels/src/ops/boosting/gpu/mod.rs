@@ -32,6 +32,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Schedule {
     /// Words of features whose histograms a cube builds, one of [`GROUPS`].
     pub(super) group: u32,
+    /// Rows that a unit reads before it adds them.
+    pub(super) held: u32,
     /// Rows that a cube adds to histograms at most.
     pub(super) chunk: u32,
     /// Bytes of the histograms of one level at most; two levels are kept.
@@ -43,17 +45,24 @@ pub(super) struct Schedule {
 /// With one word, histograms fit the shared memory that every device has; two halve the reads of
 /// rows and gradients.
 const GROUPS: [u32; 2] = [1, 2];
+/// Rows that a unit reads together.
+const HELD: u32 = 2;
+/// Cubes that add up the root: six at a time on each of 132 multiprocessors.
+const CUBES: usize = 6 * 132;
 
 impl Schedule {
-    pub(super) fn new(device: &Device, rows: usize) -> Self {
+    pub(super) fn new(device: &Device, rows: usize, features: usize) -> Self {
         let group = match device.backend() {
             detml_core::Backend::Cuda(_) => GROUPS[1],
             _ => GROUPS[0],
         };
-        // Enough chunks to fill any device, but not so small that merging outweighs adding.
-        let chunk = rows.div_ceil(256).clamp(1024, 1 << 16) as u32;
+        // Enough chunks to fill a large device once, but not so small that merging outweighs adding.
+        let groups = features.div_ceil(4 * group as usize).max(1);
+        let chunks = (CUBES / groups).max(1);
+        let chunk = rows.div_ceil(chunks).clamp(1024, 1 << 16) as u32;
         Self {
             group,
+            held: HELD,
             chunk: chunk.next_multiple_of(UNITS),
             histogram_bytes: 512 << 20,
             tree_words: 1 << 18,
@@ -76,7 +85,7 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     let links = [Link::Squared, Link::Logistic, Link::Softmax];
     kernels.extend(links.map(|link| rows::gradients_kernel(profile, link)));
     kernels.extend([false, true].map(|sampled| rows::quantise_kernel(profile, sampled)));
-    kernels.extend(GROUPS.map(|group| histogram::build_kernel(profile, group)));
+    kernels.extend(GROUPS.map(|group| histogram::build_kernel(profile, group, HELD)));
     kernels
 }
 
@@ -259,7 +268,7 @@ impl Gpu {
                 quantise: rows::quantise_kernel(profile, Rows::new(&growth, 0).is_some()),
                 partition: rows::partition_kernel(profile),
                 follow: rows::follow_kernel(profile),
-                build: histogram::build_kernel(profile, schedule.group),
+                build: histogram::build_kernel(profile, schedule.group, schedule.held),
                 clear: histogram::clear_kernel(profile),
                 plant: splits::plant_kernel(profile),
                 draw: splits::draw_kernel(profile),
@@ -560,9 +569,17 @@ impl Gpu {
         both: bool,
         draws: &Draws,
     ) -> Result<()> {
-        let (n, features) = (self.train.rows, self.features);
+        let features = self.features;
         let words = features.div_ceil(4);
-        let node_words = self.node_words();
+        if first > 0 {
+            let count = batch as u32 * self.node_words();
+            self.device.launch(
+                &self.kernels.clear,
+                grid(count as usize, TILE as usize)?,
+                args![&mut self.levels[level as usize % 2].histograms, count],
+            )?;
+        }
+        self.build(level, first, batch, both, draws.of_tree.is_some())?;
         let [even, odd] = &mut self.levels;
         let (here, before) = match level % 2 {
             0 => (even, odd),
@@ -570,14 +587,6 @@ impl Gpu {
         };
         let (first, cubes) = (first as u32, batch);
         let batch = batch as u32;
-        if first > 0 {
-            let count = batch * node_words;
-            self.device.launch(
-                &self.kernels.clear,
-                grid(count as usize, TILE as usize)?,
-                args![&mut here.histograms, count],
-            )?;
-        }
         let of_tree = match draws.of_tree {
             Some(_) => &self.of_tree,
             None => &self.every,
@@ -602,37 +611,6 @@ impl Gpu {
             )?;
             (mask, mask_stride) = (&self.of_nodes, features as u32);
         }
-        // See `chunks_of`: each pair may round up.
-        let chunk = self.chunk as usize;
-        let chunks = match both {
-            true => n / chunk + 2 * cubes.div_ceil(2),
-            false => n / 2 / chunk + cubes.div_ceil(2),
-        };
-        self.device.launch(
-            &self.kernels.build,
-            grid(
-                chunks.saturating_mul(words.div_ceil(self.group as usize)),
-                1,
-            )?,
-            args![
-                &self.train.codes,
-                &self.fixed,
-                &here.rows,
-                &here.pairs,
-                &here.sizes,
-                &self.state,
-                of_tree,
-                &mut here.histograms,
-                n as u32,
-                words as u32,
-                level,
-                first,
-                batch,
-                self.stride,
-                self.chunk,
-                u32::from(both),
-            ],
-        )?;
         self.device.launch(
             &self.kernels.search,
             grid(cubes.saturating_mul(features), 1)?,
@@ -673,6 +651,60 @@ impl Gpu {
                 first,
                 batch,
                 output,
+            ],
+        )
+    }
+
+    /// Adds the rows of the root to its histograms again, `calls` times: for measurements, after
+    /// which the booster is of no other use.
+    pub(super) fn rebuild_root(&mut self, calls: usize) -> Result<()> {
+        for _ in 0..calls {
+            self.build(0, 0, 1, true, false)?;
+        }
+        self.device.sync()
+    }
+
+    /// Adds rows to the histograms of the nodes `first..first + batch` of a level, which are zero.
+    fn build(
+        &mut self,
+        level: u32,
+        first: usize,
+        batch: usize,
+        both: bool,
+        drawn: bool,
+    ) -> Result<()> {
+        let (n, words) = (self.train.rows, self.features.div_ceil(4));
+        let here = &mut self.levels[level as usize % 2];
+        let of_tree = if drawn { &self.of_tree } else { &self.every };
+        // See `chunks_of`: each pair may round up.
+        let chunk = self.chunk as usize;
+        let chunks = match both {
+            true => n / chunk + 2 * batch.div_ceil(2),
+            false => n / 2 / chunk + batch.div_ceil(2),
+        };
+        self.device.launch(
+            &self.kernels.build,
+            grid(
+                chunks.saturating_mul(words.div_ceil(self.group as usize)),
+                1,
+            )?,
+            args![
+                &self.train.codes,
+                &self.fixed,
+                &here.rows,
+                &here.pairs,
+                &here.sizes,
+                &self.state,
+                of_tree,
+                &mut here.histograms,
+                n as u32,
+                words as u32,
+                level,
+                first as u32,
+                batch as u32,
+                self.stride,
+                self.chunk,
+                u32::from(both),
             ],
         )
     }
