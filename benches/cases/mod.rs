@@ -2,10 +2,12 @@
 
 pub(crate) mod conv;
 pub(crate) mod elementwise;
+pub(crate) mod histogram;
 pub(crate) mod movement;
 pub(crate) mod near;
 pub(crate) mod recurrence;
 pub(crate) mod reduce;
+pub(crate) mod sort;
 
 use detml_core::Result;
 use detml_kernels::{Buffer, Device};
@@ -79,6 +81,8 @@ pub(crate) fn all(scale: Scale) -> Vec<Case> {
     cases.extend(near::cases(scale));
     cases.extend(recurrence::cases(scale));
     cases.extend(conv::cases(scale));
+    cases.extend(sort::cases(scale));
+    cases.extend(histogram::cases(scale));
     cases
 }
 
@@ -91,4 +95,15 @@ pub(crate) fn numbers(n: usize) -> Vec<f32> {
 
 pub(crate) fn upload(device: &Device, n: usize) -> Result<Buffer<f32>> {
     device.upload(&numbers(n))
+}
+
+/// Words of any bits.
+pub(crate) fn words(n: usize) -> Vec<u32> {
+    (0..n as u32)
+        .map(|i| {
+            let x = (i ^ (i >> 16)).wrapping_mul(0x21f0_aaad);
+            let x = (x ^ (x >> 15)).wrapping_mul(0x735a_2d97);
+            x ^ (x >> 15)
+        })
+        .collect()
 }

@@ -1,9 +1,9 @@
-//! Transpose, gather, scatter and sums of segments.
+//! Transpose, gather, scatter, prefix sums and sums of segments.
 
-use super::{Case, Scale, upload};
+use super::{Case, Scale, upload, words};
 use detml_kernels::ops::segment::{self, Segments};
 use detml_kernels::ops::transpose::transpose;
-use detml_kernels::ops::{gather, scatter};
+use detml_kernels::ops::{gather, scan, scatter};
 
 fn shuffled(rows: usize) -> Vec<u32> {
     (0..rows as u32)
@@ -24,6 +24,37 @@ pub(crate) fn cases(scale: Scale) -> Vec<Case> {
             Ok(move || transpose(&x, [side, side]).map(drop))
         },
     )];
+    cases.push(Case::new(
+        "movement",
+        format!("prefix sum {n}"),
+        8 * n,
+        0,
+        move |device| {
+            let x = device.upload_vec(words(n))?;
+            Ok(move || scan::exclusive(&x).map(drop))
+        },
+    ));
+    let flags = move || -> Vec<u32> { words(n).into_iter().map(|w| w & 1).collect() };
+    cases.push(Case::new(
+        "movement",
+        format!("compact half of {n}"),
+        6 * n,
+        0,
+        move |device| {
+            let x = device.upload_vec(flags())?;
+            Ok(move || scan::compact(&x).map(drop))
+        },
+    ));
+    cases.push(Case::new(
+        "movement",
+        format!("partition {n}"),
+        8 * n,
+        0,
+        move |device| {
+            let x = device.upload_vec(flags())?;
+            Ok(move || scan::partition(&x).map(drop))
+        },
+    ));
     for columns in [1, 64] {
         let rows = n / columns;
         let bytes = 8 * rows * columns + 4 * rows;

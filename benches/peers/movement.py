@@ -15,6 +15,17 @@ def cases(bench):
         return lambda: x.t().contiguous()
 
     yield f"transpose {side}x{side}", "PyTorch", transpose
+
+    def prefix_sum():
+        x = torch.randint(0, 100, (n,), dtype=torch.int32, device=bench.device)
+        return lambda: torch.cumsum(x, 0, dtype=torch.int32)
+
+    def compact():
+        x = torch.rand(n, device=bench.device) < 0.5
+        return lambda: torch.nonzero(x)
+
+    yield f"prefix sum {n}", "PyTorch", prefix_sum
+    yield f"compact half of {n}", "PyTorch", compact
     for columns in [1, 64]:
         rows = n // columns
 

@@ -1,9 +1,14 @@
-//! Times sorts, prefix sums, histograms and selections on the current device and checks them.
+//! Times sorts, selections, prefix sums, moves and histograms on the current device and prints the
+//! digests of their results, by which devices can be compared.
 //!
-//! `cargo run --release -p detml-kernels --example sort_bench [--features cuda] -- [n] [repeats]`
-//! Set `DETML_BACKEND` to choose the device.
+//! `cargo run --release -p detml-kernels --example sort_bench [--features cuda] -- [n] [repeats]
+//! [filter]`. Set `DETML_BACKEND` to choose the device.
 
-use detml_kernels::ops::{histogram, scan, sort, sort::Order, topk};
+use detml_core::Seed;
+use detml_kernels::ops::boosting::{Bins, Booster, Growth, Loss, Table};
+use detml_kernels::ops::segment::{self, Segments};
+use detml_kernels::ops::sort::{self, Order};
+use detml_kernels::ops::{gather, histogram, scan, scatter, topk, transpose};
 use detml_kernels::{Buffer, Device, Element};
 use std::time::Instant;
 
@@ -16,48 +21,60 @@ fn hash(i: u32) -> u32 {
     x ^ (x >> 15)
 }
 
-/// A hash of words in their order, to compare devices by.
-fn digest(words: &[u32]) -> u32 {
-    words
+/// A hash of words in their order.
+fn digest<T: Element>(device: &Device, buffer: &Buffer<T>) -> Result<u32, Failure> {
+    let words = device.read(buffer)?;
+    let words: &[u32] = bytemuck::cast_slice(&words);
+    Ok(words
         .iter()
-        .fold(0x811c_9dc5, |h, w| (h ^ w).wrapping_mul(0x0100_0193))
+        .fold(0x811c_9dc5, |h, w| (h ^ w).wrapping_mul(0x0100_0193)))
 }
 
-fn words<T: Element>(device: &Device, buffer: &Buffer<T>) -> Result<Vec<u32>, Failure> {
-    Ok(bytemuck::cast_slice(&device.read(buffer)?).to_vec())
-}
-
-/// Runs `work` once to compile and `repeats` times for the best time; `bytes` is the traffic that
-/// it can't do without.
-fn time<T>(
-    device: &Device,
-    name: &str,
-    bytes: usize,
+struct Bench {
+    device: Device,
     repeats: usize,
-    work: impl Fn() -> detml_core::Result<T>,
-) -> Result<T, Failure> {
-    let mut result = work()?;
-    device.sync()?;
-    let mut best = f64::INFINITY;
-    for _ in 0..repeats {
-        let start = Instant::now();
-        result = work()?;
-        device.sync()?;
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    println!(
-        "{name:<24} {:>10.3} ms {:>8.1} GB/s",
-        best * 1e3,
-        bytes as f64 / best / 1e9
-    );
-    Ok(result)
+    filter: String,
+    digests: bool,
 }
 
-fn check(name: &str, right: bool) -> Result<(), Failure> {
-    if right {
+impl Bench {
+    fn wants(&self, name: &str) -> bool {
+        name.contains(&self.filter)
+    }
+
+    /// Prints the best of three times of `work`, each an average of calls that follow one another,
+    /// and the bandwidth of the `bytes` that it can't do without.
+    fn time<T>(
+        &self,
+        name: &str,
+        bytes: usize,
+        mut work: impl FnMut() -> detml_core::Result<T>,
+        digest: impl Fn(&T) -> Result<u32, Failure>,
+    ) -> Result<(), Failure> {
+        if !self.wants(name) {
+            return Ok(());
+        }
+        let mut result = work()?;
+        self.device.sync()?;
+        let mut best = f64::INFINITY;
+        for _ in 0..3 {
+            let start = Instant::now();
+            for _ in 0..self.repeats {
+                result = work()?;
+            }
+            self.device.sync()?;
+            best = best.min(start.elapsed().as_secs_f64() / self.repeats as f64);
+        }
+        let digest = match self.digests {
+            true => format!("{:08x}", digest(&result)?),
+            false => String::new(),
+        };
+        println!(
+            "{name:<34} {:>10.4} ms {:>8.1} GB/s  {digest}",
+            best * 1e3,
+            bytes as f64 / best / 1e9
+        );
         Ok(())
-    } else {
-        Err(format!("{name} is wrong").into())
     }
 }
 
@@ -65,96 +82,243 @@ fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let n: usize = arguments.next().map_or(Ok(1 << 24), |a| a.parse())?;
     let repeats: usize = arguments.next().map_or(Ok(5), |a| a.parse())?;
+    let filter = arguments.next().unwrap_or_default();
     let device = Device::current()?;
     println!("{device}, n = {n}");
+    let b = Bench {
+        device: device.clone(),
+        repeats,
+        filter,
+        digests: n <= 1 << 24,
+    };
     let keys: Vec<u32> = (0..n as u32).map(hash).collect();
-    let floats: Vec<f32> = keys.iter().map(|k| f32::from_bits(*k)).collect();
-    let small: Vec<u32> = keys.iter().map(|k| k % 256).collect();
-    let large: Vec<u32> = keys.iter().map(|k| k % 65_536).collect();
+    let words = device.upload(&keys)?;
+    let floats: Buffer<f32> = device.upload(bytemuck::cast_slice(&keys))?;
 
-    if device.is_cpu() {
-        let mut copy = keys.clone();
+    if b.wants("copy") {
+        let mut out = device.empty::<u32>(n)?;
+        if let Some(words) = words.host() {
+            let work = || {
+                if let Some(out) = out.host_mut() {
+                    out.copy_from_slice(words);
+                }
+                Ok(())
+            };
+            b.time("memcpy, one thread", 8 * n, work, |_| Ok(0))?;
+        }
+    }
+    if device.is_cpu() && b.wants("std sort") {
+        let copies: Vec<_> = (0..2).map(|_| keys.clone()).collect();
+        for mut copy in copies {
+            let start = Instant::now();
+            copy.sort_unstable();
+            let ms = start.elapsed().as_secs_f64() * 1e3;
+            println!("{:<34} {ms:>10.4} ms", "std sort_unstable u32");
+        }
+        let mut pairs: Vec<(f32, u32)> = keys
+            .iter()
+            .zip(0..)
+            .map(|(k, i)| (f32::from_bits(*k), i))
+            .collect();
         let start = Instant::now();
-        copy.sort_unstable();
+        pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let ms = start.elapsed().as_secs_f64() * 1e3;
-        println!("{:<24} {ms:>10.3} ms", "std sort_unstable");
-        check("std", copy.is_sorted())?;
+        println!("{:<34} {ms:>10.4} ms", "std sort_unstable_by (f32, u32)");
     }
 
-    let buffer = device.upload(&keys)?;
-    let sorted = time(&device, "sort u32", 8 * n, repeats, || {
-        sort::sort(&buffer, Order::Ascending)
-    })?;
-    let sorted = words(&device, &sorted)?;
-    check("sort u32", sorted.is_sorted())?;
-    let sum = |w: &[u32]| w.iter().fold(0u64, |s, k| s + u64::from(*k));
-    check("sum of sort u32", sum(&sorted) == sum(&keys))?;
-    println!("  digest {:08x}", digest(&sorted));
+    let d = &device;
+    let one = |x: &Buffer<u32>| digest(d, x);
+    b.time(
+        "sort u32",
+        8 * n,
+        || sort::sort(&words, Order::Ascending),
+        one,
+    )?;
+    b.time(
+        "sort f32",
+        8 * n,
+        || sort::sort(&floats, Order::Ascending),
+        |x| digest(d, x),
+    )?;
+    b.time(
+        "sort f32 with values",
+        16 * n,
+        || sort::sort_by_key(&floats, &words, Order::Ascending),
+        |x| Ok(digest(d, &x.0)? ^ digest(d, &x.1)?),
+    )?;
+    b.time(
+        "argsort u32",
+        8 * n,
+        || sort::argsort(&words, Order::Ascending),
+        one,
+    )?;
+    b.time(
+        "argsort f32 descending",
+        8 * n,
+        || sort::argsort(&floats, Order::Descending),
+        one,
+    )?;
+    {
+        let (rows, cols) = (28, n / 28);
+        let part: Buffer<f32> = device.upload(bytemuck::cast_slice(&keys[..rows * cols]))?;
+        b.time(
+            "argsort 28 rows f32",
+            8 * n,
+            || sort::argsort_rows(&part, rows, cols, Order::Ascending),
+            one,
+        )?;
+    }
 
-    let float_buffer = device.upload(&floats)?;
-    let sorted = time(&device, "sort f32", 8 * n, repeats, || {
-        sort::sort(&float_buffer, Order::Ascending)
-    })?;
-    println!("  digest {:08x}", digest(&words(&device, &sorted)?));
+    for k in [10, 100, 1000, 10_000] {
+        b.time(
+            &format!("top {k}"),
+            4 * n,
+            || topk::topk(&floats, 1, n, k, Order::Descending),
+            |x| Ok(digest(d, &x.values)? ^ digest(d, &x.indices)?),
+        )?;
+    }
+    for (rows, cols, k) in [(1000, 50_000, 10), (64, 128_000, 50), (100_000, 100, 5)] {
+        let name = format!("top {k} of {rows} rows of {cols}");
+        let n = rows * cols;
+        if n > 1 << 26 || !b.wants(&name) {
+            continue;
+        }
+        let x: Vec<f32> = (0..n as u32).map(|i| f32::from_bits(hash(i))).collect();
+        let x = device.upload_vec(x)?;
+        b.time(
+            &name,
+            4 * n,
+            || topk::topk(&x, rows, cols, k, Order::Descending),
+            |x| Ok(digest(d, &x.values)? ^ digest(d, &x.indices)?),
+        )?;
+    }
 
-    let indices = time(&device, "argsort u32", 8 * n, repeats, || {
-        sort::argsort(&buffer, Order::Ascending)
-    })?;
-    let indices = words(&device, &indices)?;
-    let stable = indices
-        .windows(2)
-        .all(|w| (keys[w[0] as usize], w[0]) < (keys[w[1] as usize], w[1]));
-    check("argsort u32", stable)?;
-    println!("  digest {:08x}", digest(&indices));
-    let indices = time(&device, "argsort f32", 8 * n, repeats, || {
-        sort::argsort(&float_buffer, Order::Descending)
-    })?;
-    println!("  digest {:08x}", digest(&words(&device, &indices)?));
-    let rows = 28;
-    let part = device.upload(&floats[..n / rows * rows])?;
-    let indices = time(&device, "argsort 28 rows f32", 8 * n, repeats, || {
-        sort::argsort_rows(&part, rows, n / rows, Order::Ascending)
-    })?;
-    println!("  digest {:08x}", digest(&words(&device, &indices)?));
-
-    let sums = time(&device, "prefix sum", 8 * n, repeats, || {
-        scan::exclusive(&buffer)
-    })?;
-    let mut expected = 0u32;
-    let right = words(&device, &sums)?.iter().zip(&keys).all(|(s, k)| {
-        let right = *s == expected;
-        expected = expected.wrapping_add(*k);
-        right
-    });
-    check("prefix sum", right)?;
+    b.time("prefix sum", 8 * n, || scan::exclusive(&words), one)?;
     let flags: Vec<u32> = keys.iter().map(|k| k & 1).collect();
-    let flags = device.upload(&flags)?;
-    let parts = time(&device, "partition", 8 * n, repeats, || {
-        scan::partition(&flags)
-    })?;
-    println!("  digest {:08x}", digest(&words(&device, &parts.indices)?));
+    let flags = device.upload_vec(flags)?;
+    b.time("compact half", 6 * n, || scan::compact(&flags), one)?;
+    b.time(
+        "partition half",
+        8 * n,
+        || scan::partition(&flags),
+        |x| digest(d, &x.indices),
+    )?;
+    drop(flags);
 
-    for (name, bins, n_bins) in [("256", &small, 256), ("65536", &large, 65_536)] {
-        let bins = device.upload(bins)?;
-        let name = |what: &str| format!("{what}, {name} bins");
-        let counts = time(&device, &name("counts"), 4 * n, repeats, || {
-            histogram::counts(&bins, n_bins)
-        })?;
-        let counts = words(&device, &counts)?;
-        check("counts", sum(&counts) == n as u64)?;
-        println!("  digest {:08x}", digest(&counts));
-        let sums = time(&device, &name("sums"), 8 * n, repeats, || {
-            histogram::sums(&bins, &buffer, n_bins)
-        })?;
-        let total: i64 = sums.read()?.iter().sum();
-        check("sums", total as u64 == sum(&keys))?;
+    for columns in [1, 64] {
+        let rows = n / columns;
+        let index: Vec<u32> = (0..rows as u32).map(|i| hash(i) % rows as u32).collect();
+        let index = device.upload_vec(index)?;
+        let x = device.upload(&keys[..rows * columns])?;
+        let bytes = 8 * rows * columns + 4 * rows;
+        b.time(
+            &format!("gather rows of {columns}"),
+            bytes,
+            || gather::rows(&x, [rows, columns], &index),
+            one,
+        )?;
+        let mut out = device.upload(&keys[..rows * columns])?;
+        b.time(
+            &format!("scatter rows of {columns}"),
+            bytes,
+            || scatter::rows(&mut out, [rows, columns], &index, &x),
+            |()| Ok(0),
+        )?;
+    }
+    for (columns, groups) in [(1, 100_000), (1, 100), (28, 10), (64, 10_000)] {
+        let name = format!("segment sum, {groups} of rows of {columns}");
+        if !b.wants(&name) {
+            continue;
+        }
+        let rows = n / columns;
+        let groups_of: Vec<u32> = (0..rows).map(|i| (i * groups / rows) as u32).collect();
+        let groups = Segments::of_sorted_keys(&device.upload_vec(groups_of)?, groups)?;
+        let x: Buffer<f32> = device.upload(bytemuck::cast_slice(&keys[..rows * columns]))?;
+        b.time(
+            &name,
+            4 * rows * columns,
+            || segment::sum(&x, columns, &groups),
+            |x| digest(d, x),
+        )?;
+    }
+    let side = n.isqrt();
+    for (rows, columns) in [(side, side), (n / 28, 28), (n / 1023, 1023)] {
+        let x = device.upload(&keys[..rows * columns])?;
+        b.time(
+            &format!("transpose {rows} x {columns}"),
+            8 * rows * columns,
+            || transpose::transpose(&x, [rows, columns]),
+            one,
+        )?;
     }
 
-    for k in [10, 1000] {
-        let best = time(&device, &format!("top {k}"), 4 * n, repeats, || {
-            topk::topk(&float_buffer, 1, n, k, Order::Descending)
-        })?;
-        println!("  digest {:08x}", digest(&words(&device, &best.indices)?));
+    for n_bins in [256, 4096, 65_536] {
+        let bins: Vec<u32> = keys.iter().map(|k| k % n_bins as u32).collect();
+        let bins = device.upload_vec(bins)?;
+        b.time(
+            &format!("histogram counts, {n_bins} bins"),
+            4 * n,
+            || histogram::counts(&bins, n_bins),
+            one,
+        )?;
+        b.time(
+            &format!("histogram sums, {n_bins} bins"),
+            8 * n,
+            || histogram::sums(&bins, &words, n_bins),
+            |x| Ok(digest(d, &x.hi)? ^ digest(d, &x.lo)?),
+        )?;
+    }
+
+    let (rows, features) = (1_000_000usize, 28usize);
+    let name = "boosting histogram, 28 x 1M";
+    if !device.is_cpu() && b.wants(name) {
+        let codes: Vec<u8> = (0..(rows * features) as u32)
+            .map(|i| (hash(i) % 255) as u8)
+            .collect();
+        let table = Table {
+            bins: Bins::new(rows, codes, vec![255; features])?,
+            targets: (0..rows as u32)
+                .map(|i| (hash(i) >> 8) as f32 / 16_777_216.0)
+                .collect(),
+            weights: None,
+        };
+        for (name, loss) in [("squared", Loss::Squared), ("logistic", Loss::Logistic)] {
+            let mut table = table.clone();
+            if loss == Loss::Logistic {
+                for t in &mut table.targets {
+                    *t = t.round();
+                }
+            }
+            let growth = Growth {
+                max_depth: 1,
+                learning_rate: 0.1,
+                lambda: 1.0,
+                alpha: 0.0,
+                gamma: 0.0,
+                min_child_weight: 1.0,
+                subsample: 1.0,
+                colsample_bytree: 1.0,
+                colsample_bylevel: 1.0,
+                colsample_bynode: 1.0,
+                seed: Seed(0),
+            };
+            let mut booster = Booster::new(&device, table, Vec::new(), loss, &[0.5], growth)?;
+            booster.round()?;
+            booster.rebuild_root(2)?;
+            let mut best = f64::INFINITY;
+            for _ in 0..3 {
+                let start = Instant::now();
+                booster.rebuild_root(repeats)?;
+                best = best.min(start.elapsed().as_secs_f64() / repeats as f64);
+            }
+            // Codes, gradients and Hessians, and the list of rows.
+            let bytes = rows * (features + 12);
+            println!(
+                "boosting histogram, {name:<14} {:>10.4} ms {:>8.1} GB/s",
+                best * 1e3,
+                bytes as f64 / best / 1e9
+            );
+        }
     }
     Ok(())
 }
