@@ -29,8 +29,8 @@ mod tests;
 mod trigonometric;
 
 pub use error_function::{erf, erfc, gelu, gelu_tanh};
-pub(crate) use exponential::{exp_nonpositive, exp_some_nan, exp_weight};
 pub use exponential::{exp, exp2, exp10, expm1};
+pub(crate) use exponential::{exp_nonpositive, exp_some_nan, exp_weight};
 pub use gamma::{digamma, lgamma};
 pub use hyperbolic::{cosh, sinh, tanh};
 pub use inverse_trigonometric::{acos, asin, atan, atan2};

@@ -10,6 +10,7 @@ mod near;
 mod order;
 mod recurrence;
 mod reduce;
+mod rowwise;
 
 use crate::fixtures::Fixture;
 use detml_core::{BitHash, BitHasher, HashScalar, Result};
@@ -94,6 +95,7 @@ pub fn lanes() -> Vec<Lane> {
     let mut all = Vec::new();
     all.extend(elementwise::lanes());
     all.extend(reduce::lanes());
+    all.extend(rowwise::lanes());
     all.extend(gemm::lanes());
     all.extend(conv::lanes());
     all.extend(order::lanes());
