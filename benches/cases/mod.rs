@@ -7,6 +7,7 @@ pub(crate) mod movement;
 pub(crate) mod near;
 pub(crate) mod recurrence;
 pub(crate) mod reduce;
+pub(crate) mod rowwise;
 pub(crate) mod sort;
 
 use detml_core::Result;
@@ -77,6 +78,7 @@ pub(crate) fn all(scale: Scale) -> Vec<Case> {
     let mut cases = Vec::new();
     cases.extend(elementwise::cases(scale));
     cases.extend(reduce::cases(scale));
+    cases.extend(rowwise::cases(scale));
     cases.extend(movement::cases(scale));
     cases.extend(near::cases(scale));
     cases.extend(recurrence::cases(scale));
