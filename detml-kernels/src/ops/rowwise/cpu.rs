@@ -336,7 +336,7 @@ fn segment<O: Of, const MEAN: bool, const L: usize>(
     let mut at = 0;
     while at + L <= n {
         let h = kept::<O, MEAN>(h, at, at + L);
-        steps::<O, MEAN, L>(ieee, &row.cut::<O>(at, at + L), h, &mut a, &mut b);
+        steps::<O, MEAN>(ieee, &row.cut::<O>(at, at + L), h, &mut a, &mut b);
         at += L;
     }
     // What is left goes to the first lanes.
@@ -344,30 +344,16 @@ fn segment<O: Of, const MEAN: bool, const L: usize>(
     while at + BLOCK <= n {
         let h = kept::<O, MEAN>(h, at, at + BLOCK);
         let (a, b) = (&mut a[lane..lane + BLOCK], &mut b[lane..lane + BLOCK]);
-        steps::<O, MEAN, BLOCK>(ieee, &row.cut::<O>(at, at + BLOCK), h, a, b);
+        steps::<O, MEAN>(ieee, &row.cut::<O>(at, at + BLOCK), h, a, b);
         at += BLOCK;
         lane += BLOCK;
     }
     if at < n {
         let count = n - at;
         let rest = row.cut::<O>(at, n);
-        let full = Full::new::<O>(&rest);
-        let mut h_full = [0.0; BLOCK];
-        let (mut a_full, mut b_full) = ([0.0; BLOCK], [0.0; BLOCK]);
-        a_full[..count].copy_from_slice(&a[lane..lane + count]);
-        b_full[..count].copy_from_slice(&b[lane..lane + count]);
-        steps::<O, MEAN, BLOCK>(
-            ieee,
-            &full.row(&rest),
-            &mut h_full,
-            &mut a_full,
-            &mut b_full,
-        );
-        a[lane..lane + count].copy_from_slice(&a_full[..count]);
-        b[lane..lane + count].copy_from_slice(&b_full[..count]);
-        if O::OP.kept() && !MEAN {
-            h[at..n].copy_from_slice(&h_full[..count]);
-        }
+        let h = kept::<O, MEAN>(h, at, n);
+        let (a, b) = (&mut a[lane..lane + count], &mut b[lane..lane + count]);
+        steps::<O, MEAN>(ieee, &rest, h, a, b);
     }
     Two {
         a: tree(ieee, &mut a, 1),
@@ -389,64 +375,27 @@ fn kept<O: Of, const MEAN: bool>(h: &mut [f32], from: usize, to: usize) -> &mut 
     }
 }
 
-/// A block's operands, filled up: a loop over less than a block would not be one of vectors.
-struct Full {
-    x: [f32; BLOCK],
-    y: [f32; BLOCK],
-    weight: [f32; BLOCK],
-    bias: [f32; BLOCK],
-}
-
-impl Full {
-    #[inline(always)]
-    fn new<O: Of>(rest: &Row<'_>) -> Self {
-        let fill = |taken: bool, x: &[f32]| {
-            let mut full = [0.0; BLOCK];
-            if taken {
-                full[..x.len()].copy_from_slice(x);
-            }
-            full
-        };
-        Self {
-            x: fill(true, rest.x),
-            y: fill(O::OP.backward(), rest.y),
-            weight: fill(O::WEIGHTED, rest.weight),
-            bias: fill(O::BIASED, rest.bias),
-        }
-    }
-
-    #[inline(always)]
-    fn row<'a>(&'a self, rest: &Row<'a>) -> Row<'a> {
-        Row {
-            x: &self.x,
-            y: &self.y,
-            weight: &self.weight,
-            bias: &self.bias,
-            ..*rest
-        }
-    }
-}
-
-/// A step of each of `N` lanes.
+/// A step of each lane in `a`.
 #[inline(always)]
-fn steps<O: Of, const MEAN: bool, const N: usize>(
+fn steps<O: Of, const MEAN: bool>(
     ieee: &Ieee,
     row: &Row<'_>,
     h: &mut [f32],
     a: &mut [f32],
     b: &mut [f32],
 ) {
-    let (x, a, b) = (&row.x[..N], &mut a[..N], &mut b[..N]);
+    let n = a.len();
+    let (x, b) = (&row.x[..n], &mut b[..n]);
     if MEAN {
-        for j in 0..N {
+        for j in 0..n {
             a[j] = ieee.add(a[j], x[j]);
         }
         return;
     }
-    let y = if O::OP.backward() { &row.y[..N] } else { x };
-    let w = if O::WEIGHTED { &row.weight[..N] } else { x };
-    let h = &mut h[..if O::OP.kept() { N } else { 0 }];
-    for j in 0..N {
+    let y = if O::OP.backward() { &row.y[..n] } else { x };
+    let w = if O::WEIGHTED { &row.weight[..n] } else { x };
+    let h = &mut h[..if O::OP.kept() { n } else { 0 }];
+    for j in 0..n {
         let (op, weighted) = (O::OP, O::WEIGHTED);
         let two = terms::lift(ieee, x[j], y[j], w[j], row.first, row.scale, op, weighted);
         if O::OP.kept() {
@@ -468,33 +417,29 @@ fn results<O: Of>(ieee: &Ieee, row: &Row<'_>, last: Two, out: &mut [f32]) {
     let mut at = 0;
     while at + WIDE <= n {
         let part = row.cut::<O>(at, at + WIDE);
-        map::<O, WIDE>(ieee, &part, last, &mut out[at..at + WIDE]);
+        map::<O>(ieee, &part, last, &mut out[at..at + WIDE]);
         at += WIDE;
     }
     while at + BLOCK <= n {
         let part = row.cut::<O>(at, at + BLOCK);
-        map::<O, BLOCK>(ieee, &part, last, &mut out[at..at + BLOCK]);
+        map::<O>(ieee, &part, last, &mut out[at..at + BLOCK]);
         at += BLOCK;
     }
     if at < n {
         let rest = row.cut::<O>(at, n);
-        let full = Full::new::<O>(&rest);
-        let mut block = [0.0; BLOCK];
-        block[..n - at].copy_from_slice(&out[at..n]);
-        map::<O, BLOCK>(ieee, &full.row(&rest), last, &mut block);
-        out[at..n].copy_from_slice(&block[..n - at]);
+        map::<O>(ieee, &rest, last, &mut out[at..n]);
     }
 }
 
-/// `N` results.
+/// As many results as `out` has.
 #[inline(always)]
-fn map<O: Of, const N: usize>(ieee: &Ieee, row: &Row<'_>, last: Two, out: &mut [f32]) {
-    let out = &mut out[..N];
-    let x = &row.x[..N];
-    let y = if O::OP.backward() { &row.y[..N] } else { x };
-    let w = if O::WEIGHTED { &row.weight[..N] } else { x };
-    let bias = if O::BIASED { &row.bias[..N] } else { x };
-    for j in 0..N {
+fn map<O: Of>(ieee: &Ieee, row: &Row<'_>, last: Two, out: &mut [f32]) {
+    let n = out.len();
+    let x = &row.x[..n];
+    let y = if O::OP.backward() { &row.y[..n] } else { x };
+    let w = if O::WEIGHTED { &row.weight[..n] } else { x };
+    let bias = if O::BIASED { &row.bias[..n] } else { x };
+    for j in 0..n {
         let (op, weighted, biased) = (O::OP, O::WEIGHTED, O::BIASED);
         let two = if O::OP.kept() {
             Two { a: out[j], b: 0.0 }
@@ -593,15 +538,15 @@ impl<const BIASED: bool> Loop for Gradients<'_, BIASED> {
         } = self.0;
         let width = weight.len();
         let count = rows.len().next_power_of_two().min(LANES);
-        let mut a = [0.0; LANES * TILE];
-        let mut b = [0.0; LANES * TILE];
+        let mut a = vec![0.0; count * width];
+        let mut b = vec![0.0; if BIASED { count * width } else { 0 }];
         for (i, r) in rows.enumerate() {
             let lane = i % LANES * width;
             let at = r * operands.columns + column;
             let x = &operands.x[at..at + width];
             let y = &operands.y[at..at + width];
             let a = &mut a[lane..lane + width];
-            let b = &mut b[lane..lane + width];
+            let b = &mut b[if BIASED { lane..lane + width } else { 0..0 }];
             let scale = operands.scale[r];
             let mean = if BIASED { operands.mean[r] } else { 0.0 };
             for j in 0..width {
@@ -613,12 +558,12 @@ impl<const BIASED: bool> Loop for Gradients<'_, BIASED> {
                 a[j] = ieee.fma(y[j], ieee.mul(d, scale), a[j]);
             }
         }
-        tree(&ieee, &mut a[..count * width], width);
+        tree(&ieee, &mut a, width);
         for j in 0..width {
             weight[j] = ieee.canonical(ieee.add(a[j], 0.0));
         }
         if BIASED {
-            tree(&ieee, &mut b[..count * width], width);
+            tree(&ieee, &mut b, width);
             for j in 0..width {
                 bias[j] = ieee.canonical(ieee.add(b[j], 0.0));
             }
