@@ -413,7 +413,7 @@ fn n8_gpu_schedules_do_not_show(device: &Device) {
         return;
     }
     // Short panels, so that small products have several.
-    let panel = 16;
+    let panel = 32;
     let emulated = device.profile().unwrap() != crate::ieee::FloatProfile::NATIVE;
     let mut seed = 0;
     for tile in gpu::Tile::ALL {

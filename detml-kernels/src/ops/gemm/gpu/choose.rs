@@ -11,7 +11,7 @@ use detml_core::Backend;
 pub(crate) struct Tile {
     pub(super) rows: u32,
     pub(super) columns: u32,
-    /// Terms staged at a time: 8 or 16.
+    /// Terms staged at a time: 8, 16 or 32.
     pub(super) depth: u32,
     /// Rows and columns of one unit.
     pub(super) unit_rows: u32,
@@ -26,14 +26,15 @@ impl Tile {
     /// For few rows.
     pub(crate) const WIDE: Self = Self::new(32, 128, 8, 8, 4);
     pub(crate) const ROWS_8: Self = Self::new(8, 128, 8, 8, 4);
-    pub(crate) const ROWS_4: Self = Self::new(4, 128, 8, 4, 4);
+    /// The same where there is more shared memory: more loads are on their way.
+    pub(crate) const ROWS_DEEP: Self = Self::new(8, 128, 32, 8, 4);
     pub(crate) const ALL: [Self; 6] = [
         Self::LARGE,
         Self::MEDIUM,
         Self::SMALL,
         Self::WIDE,
         Self::ROWS_8,
-        Self::ROWS_4,
+        Self::ROWS_DEEP,
     ];
 
     const fn new(rows: u32, columns: u32, depth: u32, unit_rows: u32, unit_columns: u32) -> Self {
@@ -142,22 +143,28 @@ pub(super) fn choose(device: &Device, p: &Problem, panels: usize, plan: Plan) ->
     Choice { tile, fold, split }
 }
 
-/// The largest tile whose cubes keep a device busy.
+/// The tile that takes least time: what it computes, padding included, weighed by its speed, as long
+/// as its cubes keep a device busy.
 fn tile(device: &Device, p: &Problem, panels: usize) -> Tile {
-    if p.m <= 4 {
-        return Tile::ROWS_4;
-    }
     if p.m <= 8 {
-        return Tile::ROWS_8;
+        return if Tile::ROWS_DEEP.fits(Fold::None, device) {
+            Tile::ROWS_DEEP
+        } else {
+            Tile::ROWS_8
+        };
     }
     if p.m <= 32 && p.n > 32 {
         return Tile::WIDE;
     }
-    [Tile::LARGE, Tile::MEDIUM]
+    let cost = |&(tile, weight): &(Tile, usize)| {
+        let cubes = tile.tiles(p.m, p.n) * p.batch;
+        let units = (cubes * panels * tile.units() as usize).min(BUSY);
+        let computed = cubes * (tile.rows * tile.columns) as usize * weight;
+        computed.saturating_mul(BUSY) / units
+    };
+    [(Tile::LARGE, 10), (Tile::MEDIUM, 12), (Tile::SMALL, 20)]
         .into_iter()
-        .find(|tile| {
-            let cubes = tile.tiles(p.m, p.n) * p.batch * panels;
-            tile.fits(Fold::None, device) && cubes * tile.units() as usize >= BUSY
-        })
-        .unwrap_or(Tile::SMALL)
+        .filter(|(tile, _)| tile.fits(Fold::None, device))
+        .min_by_key(cost)
+        .map_or(Tile::SMALL, |(tile, _)| tile)
 }

@@ -315,14 +315,16 @@ pub(super) fn compute(
         // The number of units is a power of two. Bits that are known to be zero let compilers add
         // constants within an address.
         let unit = UNIT_POS_X % units;
-        // A plane of 32 reads 4 rows and 8 columns of units where the tile has them.
+        // A plane of 32 reads 4 rows and 8 columns of units where the tile has them. Units that
+        // differ in their lowest bit share a column, those that differ in the next one a row:
+        // NVIDIA's shared memory then serves two at once.
         let mut unit_row = unit / comptime!(v.tile.units_across());
         let mut unit_column = unit % comptime!(v.tile.units_across());
         if comptime!(v.tile.units_down() % 4 == 0 && v.tile.units_across() % 8 == 0) {
             let blocks = comptime!(v.tile.units_across() / 8);
             let block = unit / 32u32;
-            unit_row = block / blocks * 4u32 + unit % 32u32 / 8u32;
-            unit_column = block % blocks * 8u32 + unit % 8u32;
+            unit_row = block / blocks * 4u32 + unit % 32u32 / 16u32 * 2u32 + unit % 2u32;
+            unit_column = block % blocks * 8u32 + unit % 16u32 / 2u32;
         }
 
         let mut batch = CUBE_POS_Z + size.first;
