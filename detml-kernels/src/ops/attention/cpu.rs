@@ -466,6 +466,11 @@ impl<L: Lanes> Loop for OfQueries<'_, L> {
             add(ieee, total, sum);
         }
         scaled(ieee, total, self.scale);
+        for total in total.chunks_exact_mut(lanes) {
+            for i in 0..lanes {
+                total[i] = if visible[i] == 0 { 0.0 } else { total[i] };
+            }
+        }
         unpack(total, width, lanes, self.d_q);
     }
 }

@@ -107,7 +107,9 @@ pub(super) fn backward(
         let k = p.head(k, batch, head);
         for d in 0..p.width {
             let total = total(terms.iter().map(|&(j, s)| (j, s, p.row(k, j)[d])));
-            d_q.push(finish(IEEE, IEEE.mul(total, p.scale)));
+            // Nothing seen, nothing scaled.
+            let scaled = finish(IEEE, IEEE.mul(total, p.scale));
+            d_q.push(if n > 0 { scaled } else { 0.0 });
         }
     }
     let (mut d_k, mut d_v) = (Vec::new(), Vec::new());
@@ -121,7 +123,8 @@ pub(super) fn backward(
                 .collect();
             for d in 0..p.width {
                 let k = total(terms.iter().map(|&(i, row, s)| (i, s.1, p.row(q, row)[d])));
-                d_k.push(finish(IEEE, IEEE.mul(k, p.scale)));
+                let scaled = finish(IEEE, IEEE.mul(k, p.scale));
+                d_k.push(if terms.is_empty() { 0.0 } else { scaled });
                 let v = total(
                     terms
                         .iter()

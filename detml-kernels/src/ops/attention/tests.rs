@@ -461,7 +461,55 @@ fn refusals(device: &Device) {
     assert!(attention_backward(&shape, &q, &k, &k, None, &y, &k).is_err());
 }
 
+/// The numbers of `scripts/attention.py`.
+fn formula(seed: u64, n: usize, factor: f32) -> Vec<f32> {
+    (0..n as u64)
+        .map(|i| (i * 7919 + seed * 104_729 + i * i * 31) % 1009)
+        .map(|x| (x as f32 - 504.0) / 512.0 * factor)
+        .collect()
+}
+
+/// PyTorch's values in binary64.
+fn near_pytorch(device: &Device) {
+    let mut lines = include_str!("reference.txt").lines();
+    while let Some(head) = lines.next() {
+        let head: Vec<usize> = head
+            .split(' ')
+            .skip(1)
+            .map(|x| x.parse().unwrap())
+            .collect();
+        let [batch, heads, kv_heads, queries, keys, width, causal, factor] = head[..] else {
+            panic!("a case of {head:?}");
+        };
+        let shape = Attention::new(batch, heads, [queries, keys], width).kv_heads(kv_heads);
+        let shape = if causal == 1 { shape.causal() } else { shape };
+        let p = shape.check().unwrap();
+        let case = Case {
+            shape,
+            q: formula(1, p.query_size, factor as f32),
+            k: formula(2, p.key_size, 1.0),
+            v: formula(3, p.key_size, 1.0),
+            d_out: formula(4, p.query_size, 1.0),
+            lengths: None,
+        };
+        let forward = case.run(device, Schedule::default());
+        let known = [&forward[0][..], &forward[1], &case.d_out];
+        let backward = case.run_backward(device, known, Schedule::default());
+        for got in forward.iter().chain(&backward) {
+            let line: Vec<&str> = lines.next().unwrap().split(' ').collect();
+            let expected: Vec<f64> = line[1..].iter().map(|x| x.parse().unwrap()).collect();
+            assert_eq!(got.len(), expected.len());
+            let largest = expected.iter().fold(0f64, |m, x| m.max(x.abs()));
+            for (i, (&got, &expected)) in got.iter().zip(&expected).enumerate() {
+                let error = (f64::from(got) - expected).abs() / largest;
+                assert!(error < 4e-6, "{shape:?} {} {i}: {got} {expected}", line[0]);
+            }
+        }
+    }
+}
+
 cpu_suite! {
+    near_pytorch,
     ragged_shapes,
     any_attention,
     segments_meet_in_order,
