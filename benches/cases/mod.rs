@@ -2,6 +2,7 @@
 
 pub(crate) mod conv;
 pub(crate) mod elementwise;
+pub(crate) mod gemm;
 pub(crate) mod histogram;
 pub(crate) mod movement;
 pub(crate) mod near;
@@ -85,6 +86,7 @@ pub(crate) fn all(scale: Scale) -> Vec<Case> {
     cases.extend(conv::cases(scale));
     cases.extend(sort::cases(scale));
     cases.extend(histogram::cases(scale));
+    cases.extend(gemm::cases(scale));
     cases
 }
 

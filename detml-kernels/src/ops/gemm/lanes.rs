@@ -3,14 +3,15 @@
 //! Each operation is that of [`Ieee`] in every lane: the instructions are IEEE-754's fused
 //! multiply-add and addition (`N1`).
 
-use super::cpu::{Kernel, Micro};
+use super::cpu::Micro;
+use super::cpu::kernel::{Chains, Kernel};
 use crate::device::Loop;
 #[cfg(target_arch = "x86_64")]
 use crate::device::simd::{avx2, avx512};
 use crate::ieee::Ieee;
 use std::marker::PhantomData;
 
-/// A vector of binary32 in registers, and the shape of the micro-kernel written in it.
+/// A vector of binary32 in registers, and the shapes of the micro-kernels written in it.
 ///
 /// The vectors of an instruction set may only be used where the CPU has it, and all but
 /// [`dispatch`](Self::dispatch) only inside of that.
@@ -19,52 +20,144 @@ pub(in crate::ops) trait Lanes: Copy {
     const WIDTH: usize;
     /// Rows of the largest micro-kernel.
     const ROWS: usize;
-    /// Vectors in a row of the largest micro-kernel.
+    /// Vectors in a row of a micro-kernel of any number of rows.
     const VECTORS: usize;
+    /// Up to so many rows, micro-kernels may have [`WIDE`](Self::WIDE) vectors in a row.
+    const FEW: usize;
+    /// Vectors in a row of the widest micro-kernel.
+    const WIDE: usize;
 
     /// Runs a loop compiled for the instruction set.
     fn dispatch<B: Loop>(body: B) -> B::Output;
     /// `x` in every lane.
     fn splat(x: f32) -> Self;
-    /// The first [`WIDTH`](Self::WIDTH) elements.
-    fn load(x: &[f32]) -> Self;
-    /// Writes the first [`WIDTH`](Self::WIDTH) elements.
-    fn store(self, x: &mut [f32]);
+    /// [`WIDTH`](Self::WIDTH) elements.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_at(x: *const f32) -> Self;
+    /// Writes [`WIDTH`](Self::WIDTH) elements.
+    ///
+    /// # Safety
+    /// They can be written.
+    unsafe fn store_at(self, x: *mut f32);
     /// `self * b + c`, rounded once.
     fn fma(self, b: Self, c: Self, ieee: Ieee) -> Self;
     /// `self + b`.
     fn add(self, b: Self, ieee: Ieee) -> Self;
-    /// Writes 8 elements of each of 8 rows, `from` apart, as 8 columns, `to` apart.
+    /// `self * b`.
+    fn mul(self, b: Self, ieee: Ieee) -> Self;
+    /// The one NaN in place of every NaN (`N11`).
+    fn canonical(self, ieee: Ieee) -> Self;
+
+    /// `n` elements, the other lanes zeros.
+    ///
+    /// # Safety
+    /// They can be read.
     #[inline(always)]
-    fn transpose(rows: &[f32], from: usize, out: &mut [f32], to: usize) {
+    unsafe fn load_part(x: *const f32, n: usize) -> Self {
+        let mut all = [0.0; 16];
+        for i in 0..n.min(Self::WIDTH) {
+            // SAFETY: the caller's promise.
+            all[i] = unsafe { *x.add(i) };
+        }
+        // SAFETY: no vector is longer.
+        unsafe { Self::load_at(all.as_ptr()) }
+    }
+    /// Writes the first `n` lanes.
+    ///
+    /// # Safety
+    /// The elements can be written.
+    #[inline(always)]
+    unsafe fn store_part(self, x: *mut f32, n: usize) {
+        let mut all = [0.0; 16];
+        // SAFETY: no vector is longer.
+        unsafe { self.store_at(all.as_mut_ptr()) };
+        for i in 0..n.min(Self::WIDTH) {
+            // SAFETY: the caller's promise.
+            unsafe { *x.add(i) = all[i] };
+        }
+    }
+    /// Writes 8 elements of each of 8 rows as 8 columns, `to` apart, in ascending order.
+    ///
+    /// # Safety
+    /// They can be read and written.
+    #[inline(always)]
+    unsafe fn turn(rows: [*const f32; 8], at: usize, out: *mut f32, to: usize) {
         for i in 0..8 {
-            for (j, x) in out[i * to..][..8].iter_mut().enumerate() {
-                *x = rows[j * from + i];
+            for (j, row) in rows.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { *out.add(i * to + j) = *row.add(at + i) }
             }
         }
     }
+    /// The first [`WIDTH`](Self::WIDTH) elements.
+    #[inline(always)]
+    fn load(x: &[f32]) -> Self {
+        let x = &x[..Self::WIDTH];
+        // SAFETY: the slice holds the vector.
+        unsafe { Self::load_at(x.as_ptr()) }
+    }
+    /// Writes the first [`WIDTH`](Self::WIDTH) elements.
+    #[inline(always)]
+    fn store(self, x: &mut [f32]) {
+        let x = &mut x[..Self::WIDTH];
+        // SAFETY: as in `load`.
+        unsafe { self.store_at(x.as_mut_ptr()) }
+    }
+    /// Writes 8 elements of each of 8 rows, `from` apart, as 8 columns, `to` apart.
+    #[inline(always)]
+    fn transpose(rows: &[f32], from: usize, out: &mut [f32], to: usize) {
+        let rows = &rows[..7 * from + 8];
+        let out = &mut out[..7 * to + 8];
+        let rows = std::array::from_fn(|i| rows[i * from..].as_ptr());
+        // SAFETY: the slices hold every row and column.
+        unsafe { Self::turn(rows, 0, out.as_mut_ptr(), to) }
+    }
     /// Runs a micro-kernel of at most [`ROWS`](Self::ROWS) rows and
-    /// [`VECTORS`](Self::VECTORS) vectors.
-    fn micro(micro: Micro<'_>);
+    /// [`VECTORS`](Self::VECTORS) vectors, or [`FEW`](Self::FEW) and [`WIDE`](Self::WIDE).
+    fn chains(chains: Chains<'_>);
+    /// The same, from packed operands to packed totals.
+    #[inline(always)]
+    fn micro(micro: Micro<'_>) {
+        Self::chains(micro.chains(Self::ROWS, Self::WIDTH, Self::WIDTH * Self::VECTORS));
+    }
+}
+
+/// Asks for the line around `x` to be brought near; any address will do.
+#[inline(always)]
+pub(in crate::ops) fn prefetch(x: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which SSE, part of every x86-64, has; it does not fault.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(x.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = x;
 }
 
 /// Picks the micro-kernel of the given rows and vectors.
 macro_rules! micro {
-    ($rows:tt x [$($vectors:literal)+]) => {
-        fn micro(micro: Micro<'_>) {
-            match micro.vectors {
-                $($vectors => micro!(@ micro, $rows, $vectors),)+
-                other => unreachable!("a micro-kernel of {other} vectors"),
-            }
+    ($($rows:tt x $vectors:tt),+) => {
+        fn chains(chains: Chains<'_>) {
+            $(micro!(@ chains, $rows, $vectors);)+
+            unreachable!("a micro-kernel of {} x {}", chains.rows, chains.vectors)
         }
     };
-    (@ $micro:ident, [$($rows:literal)+], $vectors:literal) => {
+    (@ $micro:ident, $rows:tt, [$($vectors:literal)+]) => {
+        match $micro.vectors {
+            $($vectors => micro!(@@ $micro, $rows, $vectors),)+
+            _ => {}
+        }
+    };
+    (@@ $micro:ident, [$($rows:literal)+], $vectors:literal) => {
         match $micro.rows {
-            $($rows => Self::dispatch(Kernel::<Self, $rows, $vectors> {
-                micro: $micro,
+            $($rows => return Self::dispatch(Kernel::<Self, $rows, $vectors> {
+                chains: $micro,
                 lanes: PhantomData,
             }),)+
-            other => unreachable!("a micro-kernel of {other} rows"),
+            _ => {}
         }
     };
 }
@@ -74,6 +167,8 @@ impl Lanes for [f32; 4] {
     const WIDTH: usize = 4;
     const ROWS: usize = 4;
     const VECTORS: usize = 1;
+    const FEW: usize = 0;
+    const WIDE: usize = 1;
 
     #[inline(always)]
     fn dispatch<B: Loop>(body: B) -> B::Output {
@@ -86,13 +181,15 @@ impl Lanes for [f32; 4] {
     }
 
     #[inline(always)]
-    fn load(x: &[f32]) -> Self {
-        [x[0], x[1], x[2], x[3]]
+    unsafe fn load_at(x: *const f32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { x.cast::<Self>().read_unaligned() }
     }
 
     #[inline(always)]
-    fn store(self, x: &mut [f32]) {
-        x[..4].copy_from_slice(&self);
+    unsafe fn store_at(self, x: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { x.cast::<Self>().write_unaligned(self) }
     }
 
     #[inline(always)]
@@ -105,18 +202,30 @@ impl Lanes for [f32; 4] {
         std::array::from_fn(|i| ieee.add(self[i], b[i]))
     }
 
+    #[inline(always)]
+    fn mul(self, b: Self, ieee: Ieee) -> Self {
+        std::array::from_fn(|i| ieee.mul(self[i], b[i]))
+    }
+
+    #[inline(always)]
+    fn canonical(self, ieee: Ieee) -> Self {
+        std::array::from_fn(|i| ieee.canonical(self[i]))
+    }
+
     micro! { [1 2 3 4] x [1] }
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! lanes {
-    ($vector:ty, $dispatch:expr, $width:literal, $rows:literal x $vectors:literal, $kernels:tt x $widths:tt,
-     [$($transpose:ident)?],
-     $splat:ident, $load:ident, $store:ident, $fma:expr, $add:ident) => {
+    ($vector:ty, $dispatch:expr, $width:literal, $rows:literal x $vectors:literal,
+     $few:literal x $wide:literal, [$($kernels:tt)+], { $($own:tt)* },
+     $splat:ident, $load:ident, $store:ident, $fma:expr, $add:ident, $mul:ident, $nan:expr) => {
         impl Lanes for $vector {
             const WIDTH: usize = $width;
             const ROWS: usize = $rows;
             const VECTORS: usize = $vectors;
+            const FEW: usize = $few;
+            const WIDE: usize = $wide;
 
             #[inline(always)]
             fn dispatch<B: Loop>(body: B) -> B::Output {
@@ -130,17 +239,15 @@ macro_rules! lanes {
             }
 
             #[inline(always)]
-            fn load(x: &[f32]) -> Self {
-                let x = &x[..$width];
-                // SAFETY: as above, and the slice holds the vector.
-                unsafe { $load(x.as_ptr()) }
+            unsafe fn load_at(x: *const f32) -> Self {
+                // SAFETY: as above, and the caller's promise.
+                unsafe { $load(x) }
             }
 
             #[inline(always)]
-            fn store(self, x: &mut [f32]) {
-                let x = &mut x[..$width];
-                // SAFETY: as in `load`.
-                unsafe { $store(x.as_mut_ptr(), self) }
+            unsafe fn store_at(self, x: *mut f32) {
+                // SAFETY: as in `load_at`.
+                unsafe { $store(x, self) }
             }
 
             #[inline(always)]
@@ -155,17 +262,21 @@ macro_rules! lanes {
                 unsafe { $add(self, b) }
             }
 
-            $(
-                #[inline(always)]
-                fn transpose(rows: &[f32], from: usize, out: &mut [f32], to: usize) {
-                    let rows = &rows[..7 * from + 8];
-                    let out = &mut out[..7 * to + 8];
-                    // SAFETY: as in `splat`, and the slices hold every row and column.
-                    unsafe { $transpose(rows.as_ptr(), from, out.as_mut_ptr(), to) }
-                }
-            )?
+            #[inline(always)]
+            fn mul(self, b: Self, _: Ieee) -> Self {
+                // SAFETY: as in `splat`.
+                unsafe { $mul(self, b) }
+            }
 
-            micro! { $kernels x $widths }
+            #[inline(always)]
+            fn canonical(self, _: Ieee) -> Self {
+                // SAFETY: as in `splat`.
+                unsafe { $nan(self, $splat(f32::from_bits(0x7fc0_0000))) }
+            }
+
+            $($own)*
+
+            micro! { $($kernels)+ }
         }
     };
 }
@@ -175,23 +286,23 @@ mod x86 {
     use super::*;
     use std::arch::x86_64::*;
 
-    /// [`Lanes::transpose`], whose bounds the caller has checked.
+    /// [`Lanes::turn`].
     #[inline]
     #[target_feature(enable = "avx")]
-    unsafe fn transpose(rows: *const f32, from: usize, out: *mut f32, to: usize) {
+    unsafe fn turn(rows: [*const f32; 8], at: usize, out: *mut f32, to: usize) {
         // Halves of rows i and i + 4 side by side, so that no later step crosses the halves.
         let pair = |i: usize, at: usize| {
             // SAFETY: the caller's promise.
             let (low, high) = unsafe {
                 (
-                    _mm_loadu_ps(rows.add(i * from + at)),
-                    _mm_loadu_ps(rows.add((i + 4) * from + at)),
+                    _mm_loadu_ps(rows[i].add(at)),
+                    _mm_loadu_ps(rows[i + 4].add(at)),
                 )
             };
             _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(low), high)
         };
-        for at in [0, 4] {
-            let [r0, r1, r2, r3] = [pair(0, at), pair(1, at), pair(2, at), pair(3, at)];
+        for half in [0, 4] {
+            let [r0, r1, r2, r3] = std::array::from_fn(|i| pair(i, at + half));
             let (a, b) = (_mm256_unpacklo_ps(r0, r1), _mm256_unpackhi_ps(r0, r1));
             let (c, d) = (_mm256_unpacklo_ps(r2, r3), _mm256_unpackhi_ps(r2, r3));
             let columns = [
@@ -202,24 +313,78 @@ mod x86 {
             ];
             for (i, column) in columns.into_iter().enumerate() {
                 // SAFETY: the caller's promise.
-                unsafe { _mm256_storeu_ps(out.add((at + i) * to), column) }
+                unsafe { _mm256_storeu_ps(out.add((half + i) * to), column) }
             }
         }
+    }
+
+    /// The first `n` of eight lanes.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn first(n: usize) -> __m256i {
+        let lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), lane)
+    }
+
+    macro_rules! turned {
+        () => {
+            #[inline(always)]
+            unsafe fn turn(rows: [*const f32; 8], at: usize, out: *mut f32, to: usize) {
+                // SAFETY: as in `splat`, and the caller's promise.
+                unsafe { turn(rows, at, out, to) }
+            }
+        };
     }
 
     lanes! {
         __m256, |body| {
             // SAFETY: the trait's contract.
             unsafe { avx2(body) }
-        }, 8, 6 x 2, [1 2 3 4 5 6] x [1 2], [transpose],
-        _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, _mm256_add_ps
+        }, 8, 6 x 2, 3 x 4, [[1 2 3 4 5 6] x [1 2], [1 2 3] x [3 4]],
+        {
+            #[inline(always)]
+            unsafe fn load_part(x: *const f32, n: usize) -> Self {
+                // SAFETY: as in `load_at`; masked lanes are not touched.
+                unsafe { _mm256_maskload_ps(x, first(n)) }
+            }
+
+            #[inline(always)]
+            unsafe fn store_part(self, x: *mut f32, n: usize) {
+                // SAFETY: as in `load_part`.
+                unsafe { _mm256_maskstore_ps(x, first(n), self) }
+            }
+
+            turned!();
+        },
+        _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, _mm256_add_ps,
+        _mm256_mul_ps,
+        |x, nan| _mm256_blendv_ps(x, nan, _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x))
     }
     lanes! {
         __m512, |body| {
             // SAFETY: the trait's contract.
             unsafe { avx512(body) }
-        }, 16, 12 x 2, [1 2 3 4 5 6 7 8 9 10 11 12] x [1 2], [transpose],
-        _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, _mm512_add_ps
+        }, 16, 12 x 2, 6 x 4, [[1 2 3 4 5 6 7 8 9 10 11 12] x [1 2], [1 2 3 4 5 6] x [3 4]],
+        {
+            #[inline(always)]
+            unsafe fn load_part(x: *const f32, n: usize) -> Self {
+                let mask = ((1u32 << n.min(16)) - 1) as u16;
+                // SAFETY: as in `load_at`; masked lanes are not touched.
+                unsafe { _mm512_maskz_loadu_ps(mask, x) }
+            }
+
+            #[inline(always)]
+            unsafe fn store_part(self, x: *mut f32, n: usize) {
+                let mask = ((1u32 << n.min(16)) - 1) as u16;
+                // SAFETY: as in `load_part`.
+                unsafe { _mm512_mask_storeu_ps(x, mask, self) }
+            }
+
+            turned!();
+        },
+        _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, _mm512_add_ps,
+        _mm512_mul_ps,
+        |x, nan| _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x), nan)
     }
 }
 
@@ -229,7 +394,9 @@ mod arm {
     use std::arch::aarch64::*;
 
     lanes! {
-        float32x4_t, |body: B| body.run(Ieee::FMA), 4, 8 x 3, [1 2 3 4 5 6 7 8] x [1 2 3], [],
-        vdupq_n_f32, vld1q_f32, vst1q_f32, |a, b, c| vfmaq_f32(c, a, b), vaddq_f32
+        float32x4_t, |body: B| body.run(Ieee::FMA), 4, 8 x 3, 0 x 3,
+        [[1 2 3 4 5 6 7 8] x [1 2 3]], {},
+        vdupq_n_f32, vld1q_f32, vst1q_f32, |a, b, c| vfmaq_f32(c, a, b), vaddq_f32, vmulq_f32,
+        |x, nan| vbslq_f32(vceqq_f32(x, x), x, nan)
     }
 }

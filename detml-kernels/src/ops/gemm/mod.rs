@@ -17,6 +17,11 @@
 //! replacing the NaN at the end is enough.
 //!
 //! An element depends on its row of `a` and its column of `b` alone (`N7`).
+//!
+//! # Memory on a CPU
+//! Each thread keeps at most 3 MiB between products: packed blocks of the operands and, where
+//! they can't stand in `c`, totals. A product whose `c` is small and whose k is long also holds
+//! sums of panels, at most 2 MiB for each thread and 3 MiB besides.
 
 pub(in crate::ops) mod cpu;
 mod gpu;

@@ -504,6 +504,9 @@ fn n8_cpu_schedules_do_not_show() {
                 (2, 70, 20, 40),
                 (1, 3, 4 * panel + 1, 2),
                 (3, 1, 3 * panel, 90),
+                // Wide enough for `b` to be streamed.
+                (1, 2, panel + 11, 521),
+                (1, 13, panel + 9, 515),
             ]
             .into_iter()
             .enumerate()
@@ -512,8 +515,20 @@ fn n8_cpu_schedules_do_not_show() {
                 let expected = bits(&case.plain_with(panel));
                 for tile in [None, Some((24, 32)), Some((1000, 64)), Some((12, 1000))] {
                     for split in [None, Some(true), Some(false)] {
-                        for swap in [None, Some(true), Some(false)] {
-                            let plan = cpu::Plan { tile, split, swap };
+                        for (swap, direct) in [
+                            (None, None),
+                            (Some(true), Some(true)),
+                            (Some(false), Some(true)),
+                            (Some(true), Some(false)),
+                            (Some(false), Some(false)),
+                        ] {
+                            let plan = cpu::Plan {
+                                tile,
+                                split,
+                                swap,
+                                direct,
+                                upper: None,
+                            };
                             let schedule = Schedule {
                                 cpu: plan,
                                 ..Schedule::default()
@@ -529,28 +544,115 @@ fn n8_cpu_schedules_do_not_show() {
     }
 }
 
-fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
-}
-
-/// A size at which the default schedule uses threads and several tiles.
+/// A matrix times its own transpose, of which one half may be mirrored.
 #[test]
-fn n8_large_products_do_not_show_threads() {
-    let case = Case::new(8, 1, 130, 600, 300, moderate);
-    let run = |threads, simd| {
+fn n8_mirrored_products_do_not_show() {
+    let panel = 32;
+    for threads in [1, 3] {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .build()
             .unwrap();
-        pool.install(|| bits(&case.run(&Device::cpu_with(simd), Schedule::default())))
-    };
-    let expected = run(1, Simd::Plain);
-    for simd in Simd::available() {
+        for simd in Simd::available() {
+            let device = Device::cpu_with(simd);
+            for (seed, (batch, n, k)) in [(1, 28, 300), (2, 70, 45), (1, 131, 40), (1, 1, 9)]
+                .into_iter()
+                .enumerate()
+            {
+                for turned in [false, true] {
+                    let data = spiced(seed as u32, batch * n * k);
+                    let mut a = Layout::new(n, k);
+                    if turned {
+                        (a.row_stride, a.column_stride) = (1, n);
+                    }
+                    let mut b = a;
+                    std::mem::swap(&mut b.rows, &mut b.columns);
+                    std::mem::swap(&mut b.row_stride, &mut b.column_stride);
+                    let operand = |layout| Operand {
+                        data: data.clone(),
+                        layout,
+                    };
+                    let case = Case {
+                        a: operand(a),
+                        b: operand(b),
+                        c: Operand::new(0, batch, n, n, spiced, 1),
+                        batch,
+                        alpha: [1.0, -0.75][seed % 2],
+                        beta: 0.0,
+                    };
+                    let expected = bits(&case.plain_with(panel));
+                    let x = device.upload(&data).unwrap();
+                    for tile in [None, Some((24, 32)), Some((1000, 64))] {
+                        for split in [None, Some(true), Some(false)] {
+                            for swap in [Some(true), Some(false)] {
+                                for upper in [None, Some(true), Some(false)] {
+                                    let plan = cpu::Plan {
+                                        tile,
+                                        split,
+                                        swap,
+                                        direct: None,
+                                        upper,
+                                    };
+                                    let schedule = Schedule {
+                                        cpu: plan,
+                                        ..Schedule::default()
+                                    };
+                                    let mut c = device.upload(&case.c.data).unwrap();
+                                    let [a, b] = [a, b].map(|layout| Matrix { buffer: &x, layout });
+                                    let c_matrix = MatrixMut::new(&mut c, n, n);
+                                    let p = check(batch, case.alpha, &a, &b, 0.0, &c_matrix);
+                                    let p = Problem {
+                                        panel,
+                                        ..p.expect("fits")
+                                    };
+                                    pool.install(|| run(&p, a, b, c_matrix, schedule))
+                                        .expect("runs");
+                                    let got = bits(&device.read(&c).unwrap());
+                                    assert!(
+                                        got == expected,
+                                        "{threads} threads, {simd:?}, {plan:?}, {batch} {n} {k}"
+                                    );
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Sizes at which the default schedules use threads, several tiles, streams and packed operands.
+#[test]
+fn n8_large_products_do_not_show_threads() {
+    for (seed, (batch, m, k, n)) in [
+        (1, 130, 600, 300),
+        (1, 1, 700, 1100),
+        (1, 1100, 700, 1),
+        (1, 20, 300, 1100),
+        (40, 30, 33, 31),
+        (1, 30, 5000, 30),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let case = Case::new(8 + seed as u32, batch, m, k, n, moderate);
+        let expected = bits(&case.plain());
         for threads in [1, 2, 7] {
-            assert!(
-                run(threads, simd) == expected,
-                "{simd:?}, {threads} threads"
-            );
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            for simd in Simd::available() {
+                let device = Device::cpu_with(simd);
+                let got = pool.install(|| bits(&case.run(&device, Schedule::default())));
+                let what = (simd, threads, case.problem(), case.a.layout, case.b.layout);
+                assert!(got == expected, "{what:?}");
+            }
         }
     }
 }
