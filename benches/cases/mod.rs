@@ -4,6 +4,7 @@ pub(crate) mod conv;
 pub(crate) mod elementwise;
 pub(crate) mod gemm;
 pub(crate) mod histogram;
+pub(crate) mod launch;
 pub(crate) mod movement;
 pub(crate) mod near;
 pub(crate) mod recurrence;
@@ -77,6 +78,7 @@ impl Scale {
 
 pub(crate) fn all(scale: Scale) -> Vec<Case> {
     let mut cases = Vec::new();
+    cases.extend(launch::cases(scale));
     cases.extend(elementwise::cases(scale));
     cases.extend(reduce::cases(scale));
     cases.extend(rowwise::cases(scale));

@@ -18,4 +18,4 @@ mod suite;
 mod testing;
 pub mod wide;
 
-pub use device::{Buffer, Device, Element, Simd};
+pub use device::{Buffer, Device, Element, MemoryUse, Simd};

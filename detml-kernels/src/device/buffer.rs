@@ -30,7 +30,7 @@ impl Element for i32 {}
 pub(crate) enum Storage<T> {
     Host(Vec<T>),
     #[cfg(feature = "gpu")]
-    Gpu(cubecl::server::Handle),
+    Gpu(super::gpu::Memory),
 }
 
 /// A row of `len` elements on a device.

@@ -5,7 +5,9 @@ use crate::ieee::{FloatProfile, IeeeExpand};
 use cubecl::ir::{AddressType, DeviceProperties};
 use cubecl::prelude::*;
 use cubecl_core::KernelSettings;
-use std::fmt::Debug;
+use std::cell::Cell;
+use std::fmt::{Debug, Write};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// A kernel that can be launched on any device and compiled to any target's text.
@@ -19,7 +21,8 @@ pub struct Kernel {
 
 struct Inner {
     name: &'static str,
-    variant: Arc<str>,
+    variant: Box<str>,
+    key: Key,
     units: CubeDim,
     profile: FloatProfile,
     resident: u32,
@@ -37,10 +40,22 @@ impl Kernel {
         units: CubeDim,
         define: impl Fn(&mut Definition) + Send + Sync + 'static,
     ) -> Self {
+        thread_local! {
+            // Kernels are made for each launch.
+            static TEXT: Cell<String> = Cell::default();
+        }
+        let mut text = TEXT.take();
+        text.clear();
+        // Writing to a string fails only if `variant` does.
+        let _ = write!(text, "{variant:?}");
+        let variant = Box::from(&*text);
+        let key = Key::of(&(name, &text, profile, units));
+        TEXT.set(text);
         Self {
             inner: Arc::new(Inner {
                 name,
-                variant: format!("{variant:?}|{profile:?}").into(),
+                variant,
+                key,
                 units,
                 profile,
                 resident: 0,
@@ -142,14 +157,36 @@ impl Kernel {
         )
     }
 
-    pub(super) fn key(&self) -> (&'static str, Arc<str>) {
-        (self.inner.name, self.inner.variant.clone())
+    #[cfg(feature = "gpu")]
+    pub(super) fn key(&self) -> Key {
+        self.inner.key
     }
 }
 
 impl Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}[{}]", self.inner.name, self.inner.variant)
+        let Inner {
+            name,
+            variant,
+            profile,
+            ..
+        } = &*self.inner;
+        write!(f, "{name}[{variant}|{profile:?}]")
+    }
+}
+
+/// What tells kernels apart: 128 bits of a hash of name, variant, profile and units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key([u64; 2]);
+
+impl Key {
+    fn of(value: &impl Hash) -> Self {
+        Self([0u8, 1].map(|half| {
+            let mut hasher = DefaultHasher::new();
+            half.hash(&mut hasher);
+            value.hash(&mut hasher);
+            hasher.finish()
+        }))
     }
 }
 

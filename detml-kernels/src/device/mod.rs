@@ -5,13 +5,20 @@
 //! [`Device::launch`] runs it.
 
 mod buffer;
+#[cfg(any(feature = "cuda", test))]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+mod cache;
 #[cfg(feature = "gpu")]
 mod checked;
+#[cfg(feature = "cuda")]
+mod cuda;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod kernel;
 mod pool;
 mod probe;
+#[cfg(any(feature = "hip", feature = "wgpu"))]
+mod server;
 pub mod simd;
 #[cfg(test)]
 mod tests;
@@ -65,12 +72,24 @@ enum Kind {
     },
 }
 
+/// Bytes of a GPU's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryUse {
+    /// What the buffers of this process hold now.
+    pub held: u64,
+    /// What they held at most, since the start or [`Device::reset_memory_peak`].
+    pub peak: u64,
+    /// What this process has taken from the device, to be used again and again.
+    pub reserved: u64,
+}
+
 /// One argument of a launch.
 pub(crate) enum Arg<'a> {
     /// `len` elements seen as vectors of `width`.
     #[cfg(feature = "gpu")]
     Buffer {
-        handle: &'a cubecl::server::Handle,
+        memory: &'a gpu::Memory,
         len: usize,
         width: usize,
     },
@@ -120,8 +139,8 @@ impl<T: Element> Buffer<T> {
     pub(crate) fn vectors(&self, width: usize) -> Arg<'_> {
         match &self.storage {
             #[cfg(feature = "gpu")]
-            buffer::Storage::Gpu(handle) => Arg::Buffer {
-                handle,
+            buffer::Storage::Gpu(memory) => Arg::Buffer {
+                memory,
                 len: self.len,
                 width,
             },
@@ -300,13 +319,13 @@ impl Device {
             Kind::Cpu(_) => Ok(Buffer::from_host(self, buffer::copy(data)?)),
             #[cfg(feature = "gpu")]
             Kind::Gpu { gpu, .. } => {
-                let handle = if data.is_empty() {
+                let memory = if data.is_empty() {
                     gpu.allocate(size_of::<T>())?
                 } else {
                     gpu.check_size(data.len(), size_of::<T>())?;
                     gpu.upload(bytemuck::cast_slice(data))?
                 };
-                Ok(self.buffer(handle, data.len()))
+                Ok(self.buffer(memory, data.len()))
             }
         }
     }
@@ -341,8 +360,8 @@ impl Device {
             #[cfg(feature = "gpu")]
             Kind::Gpu { gpu, .. } => {
                 gpu.check_size(len, size_of::<T>())?;
-                let handle = gpu.allocate(len.max(1) * size_of::<T>())?;
-                Ok(self.buffer(handle, len))
+                let memory = gpu.allocate(len.max(1) * size_of::<T>())?;
+                Ok(self.buffer(memory, len))
             }
         }
     }
@@ -356,20 +375,11 @@ impl Device {
         match (&self.inner.kind, &buffer.storage) {
             (_, buffer::Storage::Host(data)) => buffer::copy(data),
             #[cfg(feature = "gpu")]
-            (Kind::Gpu { gpu, .. }, buffer::Storage::Gpu(handle)) => {
-                if buffer.is_empty() {
-                    return Ok(Vec::new());
-                }
-                let bytes = gpu.read(handle.clone())?;
+            (Kind::Gpu { gpu, .. }, buffer::Storage::Gpu(memory)) => {
                 let mut data = zeros::<T>(buffer.len())?;
-                let wanted = size_of::<T>() * buffer.len();
-                if bytes.len() < wanted {
-                    return Err(Error::internal(format!(
-                        "reading {wanted} bytes from {self}: got {}",
-                        bytes.len()
-                    )));
+                if !buffer.is_empty() {
+                    gpu.read(memory, bytemuck::cast_slice_mut(&mut data))?;
                 }
-                bytemuck::cast_slice_mut(&mut data).copy_from_slice(&bytes[..wanted]);
                 Ok(data)
             }
             #[cfg(feature = "gpu")]
@@ -409,10 +419,31 @@ impl Device {
         }
     }
 
+    /// The memory that buffers of a GPU take; `None` on the CPU.
+    ///
+    /// # Errors
+    /// `DeviceLost`.
+    pub fn memory_use(&self) -> Result<Option<MemoryUse>> {
+        match &self.inner.kind {
+            Kind::Cpu(_) => Ok(None),
+            #[cfg(feature = "gpu")]
+            Kind::Gpu { gpu, .. } => gpu.memory_use().map(Some),
+        }
+    }
+
+    /// Makes what is held now the [`peak`](MemoryUse::peak).
+    pub fn reset_memory_peak(&self) {
+        match &self.inner.kind {
+            Kind::Cpu(_) => {}
+            #[cfg(feature = "gpu")]
+            Kind::Gpu { gpu, .. } => gpu.reset_peak(),
+        }
+    }
+
     #[cfg(feature = "gpu")]
-    fn buffer<T: Element>(&self, handle: cubecl::server::Handle, len: usize) -> Buffer<T> {
+    fn buffer<T: Element>(&self, memory: gpu::Memory, len: usize) -> Buffer<T> {
         Buffer {
-            storage: buffer::Storage::Gpu(handle),
+            storage: buffer::Storage::Gpu(memory),
             len,
             device: self.clone(),
             _type: PhantomData,

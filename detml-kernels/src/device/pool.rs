@@ -31,12 +31,12 @@ words!(f32, u32, i32, u64);
 
 /// `len` words of any value, if a block of about this size was kept.
 pub(super) fn take<T: Word>(len: usize) -> Option<Vec<T>> {
-    if len * size_of::<T>() < LEAST {
+    if len.saturating_mul(size_of::<T>()) < LEAST {
         return None;
     }
     let mut kept = T::kept().lock().ok()?;
     // Not a much larger one, which would be missed elsewhere.
-    let fits = |block: &Vec<T>| block.len() >= len && block.len() <= len + len / 4;
+    let fits = |block: &Vec<T>| block.len() >= len && block.len() - len <= len / 4;
     let at = kept.iter().rposition(fits)?;
     let mut block = kept.remove(at);
     drop(kept);

@@ -212,7 +212,44 @@ fn refusals_leave_the_device_alive(device: &Device) {
     round_trip_keeps_every_bit(device);
 }
 
+/// A chain that is run again and again takes nothing more from the device, and its buffers are
+/// given back.
+fn repeated_work_takes_no_new_memory(device: &Device) {
+    use crate::ops::elementwise::{Binary, Unary, map, zip};
+    let Some(before) = device.memory_use().unwrap() else {
+        return;
+    };
+    assert!(before.held <= before.peak && before.held <= before.reserved);
+    let x = device.upload(&any_bits(5, 300_000)).unwrap();
+    let mut reserved = Vec::new();
+    for _ in 0..100 {
+        let y = map(Unary::Neg, &x).unwrap();
+        let z = zip(Binary::Add, &x, &y).unwrap();
+        let small = device.upload(&[1.0f32; 100]).unwrap();
+        device.read(&small).unwrap();
+        drop((y, small));
+        device.read(&map(Unary::Neg, &z).unwrap()).unwrap();
+        reserved.push(device.memory_use().unwrap().unwrap().reserved);
+    }
+    // Other tests use the device at the same time: what they take is not this chain's.
+    let alone = std::env::var_os("NEXTEST").is_some();
+    if alone {
+        assert!(
+            reserved[10..].iter().all(|r| *r == reserved[10]),
+            "{reserved:?}"
+        );
+        device.reset_memory_peak();
+        let held = device.memory_use().unwrap().unwrap().held;
+        let y = map(Unary::Neg, &x).unwrap();
+        drop(map(Unary::Neg, &y).unwrap());
+        drop(y);
+        let after = device.memory_use().unwrap().unwrap();
+        assert_eq!((after.held, after.peak), (held, held + 2 * 4 * 300_000));
+    }
+}
+
 backend_suite! {
+    repeated_work_takes_no_new_memory,
     round_trip_keeps_every_bit,
     absurd_lengths_are_out_of_memory,
     memory_runs_out_by_name,

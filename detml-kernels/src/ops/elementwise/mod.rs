@@ -233,7 +233,7 @@ fn no_buffer(what: &str) -> Error {
 /// # Errors
 /// Those of the device.
 pub fn map(op: Unary, x: &Buffer<f32>) -> Result<Buffer<f32>> {
-    let mut out = x.device().empty(x.len())?;
+    let mut out = x.device().unwritten(x.len())?;
     map_into(op, x, &mut out)?;
     Ok(out)
 }
@@ -283,7 +283,7 @@ pub fn zip_matrix<'a>(
 ) -> Result<Buffer<f32>> {
     let (a, b) = (a.into(), b.into());
     let device = device_of("zip", [a.buffer(), b.buffer()])?;
-    let mut out = device.empty(count(shape)?)?;
+    let mut out = device.unwritten(count(shape)?)?;
     zip_into(op, shape, a, b, &mut out)?;
     Ok(out)
 }
@@ -293,7 +293,7 @@ pub fn zip_matrix<'a>(
 /// # Errors
 /// Those of the device.
 pub fn powi(x: &Buffer<f32>, n: i32) -> Result<Buffer<f32>> {
-    let mut out = x.device().empty(x.len())?;
+    let mut out = x.device().unwritten(x.len())?;
     let places = [Place::Full(x), Place::Scalar(n as u32)];
     run(
         Op::Power(table::Power::Powi),
@@ -348,7 +348,7 @@ pub fn compare<'a>(
 ) -> Result<Buffer<u32>> {
     let (a, b) = (a.into(), b.into());
     let device = device_of("compare", [a.buffer(), b.buffer()])?;
-    let mut out = device.empty(count(shape)?)?;
+    let mut out = device.unwritten(count(shape)?)?;
     let places = [a.place("a", shape)?, b.place("b", shape)?];
     run(op.into(), shape, &places, &mut out)?;
     Ok(out)
@@ -367,7 +367,7 @@ pub fn zip3<'a>(
 ) -> Result<Buffer<f32>> {
     let (a, b, c) = (a.into(), b.into(), c.into());
     let device = device_of("zip3", [a.buffer(), b.buffer(), c.buffer()])?;
-    let mut out = device.empty(count(shape)?)?;
+    let mut out = device.unwritten(count(shape)?)?;
     let places = [
         a.place("a", shape)?,
         b.place("b", shape)?,
@@ -412,7 +412,7 @@ pub fn select<'a, T: Element>(
         Some(mask) => mask.device(),
         None => device_of("select", [a.buffer(), b.buffer()])?,
     };
-    let mut out = device.empty(count(shape)?)?;
+    let mut out = device.unwritten(count(shape)?)?;
     let places = [
         mask.place("mask", shape)?,
         a.place("a", shape)?,
@@ -428,7 +428,7 @@ pub fn select<'a, T: Element>(
 /// As [`zip_matrix`].
 pub fn materialize<T: Element>(shape: [usize; 2], x: Operand<'_, T>) -> Result<Buffer<T>> {
     let device = device_of("materialize", [x.buffer()])?;
-    let mut out = device.empty(count(shape)?)?;
+    let mut out = device.unwritten(count(shape)?)?;
     let places = [x.place("x", shape)?];
     run(Op::Word(table::Word::Copy), shape, &places, &mut out)?;
     Ok(out)
@@ -439,7 +439,7 @@ pub fn materialize<T: Element>(shape: [usize; 2], x: Operand<'_, T>) -> Result<B
 /// # Errors
 /// Those of the device.
 pub fn fill<T: Element>(device: &Device, len: usize, value: T) -> Result<Buffer<T>> {
-    let mut out = device.empty(len)?;
+    let mut out = device.unwritten(len)?;
     fill_assign(&mut out, value)?;
     Ok(out)
 }
@@ -458,7 +458,7 @@ pub fn fill_assign<T: Element>(x: &mut Buffer<T>, value: T) -> Result<()> {
 /// # Errors
 /// Those of the device.
 pub fn iota(device: &Device, len: usize, first: u32, step: u32) -> Result<Buffer<u32>> {
-    let mut out = device.empty(len)?;
+    let mut out = device.unwritten(len)?;
     if let Some(out) = out.host_mut() {
         cpu::iota(out, first, step);
     } else if len > 0 {
@@ -505,7 +505,7 @@ pub(crate) fn int8_exponent(x: &Buffer<f32>) -> Result<Buffer<i32>> {
 }
 
 fn convert<A: Element, B: Element>(op: table::Cast, x: &Buffer<A>) -> Result<Buffer<B>> {
-    let mut out = x.device().empty(x.len())?;
+    let mut out = x.device().unwritten(x.len())?;
     run(op.into(), [1, x.len()], &[Place::Full(x)], &mut out)?;
     Ok(out)
 }
