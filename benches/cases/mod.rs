@@ -1,5 +1,6 @@
 //! What is measured: one list for criterion (`ops`) and for the table (`table`).
 
+pub(crate) mod attention;
 pub(crate) mod conv;
 pub(crate) mod elementwise;
 pub(crate) mod gemm;
@@ -79,6 +80,7 @@ impl Scale {
 pub(crate) fn all(scale: Scale) -> Vec<Case> {
     let mut cases = Vec::new();
     cases.extend(launch::cases(scale));
+    cases.extend(attention::cases(scale));
     cases.extend(elementwise::cases(scale));
     cases.extend(reduce::cases(scale));
     cases.extend(rowwise::cases(scale));

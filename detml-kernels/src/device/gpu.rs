@@ -244,6 +244,11 @@ impl Gpu {
         )))
     }
 
+    /// Bytes of shared memory that a cube may have.
+    pub(super) fn shared_memory(&self) -> usize {
+        self.properties.hardware.max_shared_memory_size
+    }
+
     fn launch_with(
         &self,
         kernel: &Kernel,

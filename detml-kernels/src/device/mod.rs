@@ -297,6 +297,15 @@ impl Device {
         self.simd().is_some()
     }
 
+    /// Bytes of shared memory that a cube may have; 0 for the CPU.
+    pub(crate) fn shared_memory(&self) -> usize {
+        match &self.inner.kind {
+            Kind::Cpu(_) => 0,
+            #[cfg(feature = "gpu")]
+            Kind::Gpu { gpu, .. } => gpu.shared_memory(),
+        }
+    }
+
     /// What the device computes itself and what is emulated on it, as the probe found (`N15`).
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Lanes: configurations of operations and estimators whose results are hashed.
 
+mod attention;
 pub(crate) mod boosting;
 mod conv;
 mod elementwise;
@@ -98,6 +99,7 @@ pub fn lanes() -> Vec<Lane> {
     all.extend(rowwise::lanes());
     all.extend(gemm::lanes());
     all.extend(conv::lanes());
+    all.extend(attention::lanes());
     all.extend(order::lanes());
     all.extend(layout::lanes());
     all.extend(near::lanes());

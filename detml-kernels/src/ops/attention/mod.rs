@@ -444,6 +444,69 @@ fn backward(
     Ok(gradients)
 }
 
+/// Tiles of [`attention_scheduled`]: rows, rows of a unit, and columns.
+#[doc(hidden)]
+pub const SCHEDULES: [&str; 9] = [
+    "128x8x64",
+    "128x8x128",
+    "64x8x64",
+    "64x8x128",
+    "64x4x64",
+    "64x4x128",
+    "32x4x64",
+    "32x4x128",
+    "16x4x32",
+];
+
+fn schedule(name: &str) -> Result<Schedule> {
+    let (tile, split) = match name.strip_suffix("+split") {
+        Some(tile) => (tile, Some(true)),
+        None if name.is_empty() => return Ok(Schedule::default()),
+        None => (name, Some(false)),
+    };
+    let gpu = gpu::Plan {
+        tile: gpu::Tile::named(tile),
+        split,
+    };
+    match gpu.tile {
+        Some(_) => Ok(Schedule { gpu }),
+        None => Err(Error::parameter(
+            "schedule",
+            "ROWSxEACHxCOLUMNS[+split]",
+            name,
+        )),
+    }
+}
+
+/// [`attention`] by a schedule named as `ROWSxEACHxCOLUMNS[+split]`, for benchmarks: the bits are
+/// the same.
+#[doc(hidden)]
+pub fn attention_scheduled(
+    name: &str,
+    shape: &Attention,
+    q: &Buffer<f32>,
+    k: &Buffer<f32>,
+    v: &Buffer<f32>,
+    lengths: Option<&Buffer<u32>>,
+) -> Result<Output> {
+    forward(shape, [q, k, v], lengths, schedule(name)?)
+}
+
+/// [`attention_backward`], likewise.
+#[doc(hidden)]
+pub fn attention_backward_scheduled(
+    name: &str,
+    shape: &Attention,
+    q: &Buffer<f32>,
+    k: &Buffer<f32>,
+    v: &Buffer<f32>,
+    lengths: Option<&Buffer<u32>>,
+    output: &Output,
+    d_out: &Buffer<f32>,
+) -> Result<Gradients> {
+    backward(shape, [q, k, v], lengths, output, d_out, schedule(name)?)
+}
+
 /// A representative of each variant of every kernel.
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     gpu::kernels(profile)

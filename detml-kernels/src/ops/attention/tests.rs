@@ -508,8 +508,41 @@ fn near_pytorch(device: &Device) {
     }
 }
 
-cpu_suite! {
+/// Every tile, with segments one after the other and side by side.
+fn every_schedule(device: &Device) {
+    if device.is_cpu() {
+        return;
+    }
+    let emulated = device.profile().unwrap().fma != crate::ieee::Path::Native;
+    let tiles = gpu::Tile::ALL;
+    for (seed, &tile) in tiles.iter().enumerate() {
+        if !tile.fits(device) || (emulated && seed % 3 != 0) {
+            continue;
+        }
+        let width = if emulated { 36 } else { 136 };
+        for (i, size) in [[70, 150], [9, SEGMENT + 70]].into_iter().enumerate() {
+            if emulated && i == 1 && seed > 0 {
+                continue;
+            }
+            let seed = (2 * seed + i) as u32;
+            let shape = Attention::new(1, 2, size, if i == 0 { width } else { 5 }).kv_heads(1);
+            let case = Case::new(seed, shape.causal(), unit);
+            for split in [false, true] {
+                let plan = gpu::Plan {
+                    tile: Some(tile),
+                    split: Some(split),
+                };
+                if !split || i == 1 {
+                    case.check_with(device, Schedule { gpu: plan });
+                }
+            }
+        }
+    }
+}
+
+backend_suite! {
     near_pytorch,
+    every_schedule,
     ragged_shapes,
     any_attention,
     segments_meet_in_order,

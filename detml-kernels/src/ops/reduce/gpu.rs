@@ -14,6 +14,7 @@ use crate::ops::{AnyBuffer, grid};
 use crate::prim;
 use cubecl::prelude::*;
 use detml_core::{Backend, Result};
+use std::collections::HashSet;
 
 type Words = Vector<u32, Const<4>>;
 
@@ -1035,6 +1036,8 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         }
         all
     };
+    // Several of these may have one schedule, by what the device computes natively.
+    let mut seen = HashSet::new();
     Kind::ALL
         .iter()
         .map(|&fold| Plan::new(fold, Along::Row, 4096, 4096, false, class(UNITS)))
@@ -1044,6 +1047,7 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
             [Max::KIND, ArgMax::KIND]
                 .map(|fold| Plan::new(fold, Along::Column, 10_000, 64, false, class(UNITS))),
         )
+        .filter(|&plan| seen.insert(plan))
         .map(|plan| kernel(profile, plan))
         .collect()
 }

@@ -39,9 +39,9 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-use super::reduce::{self, Axis, SEGMENT};
 #[cfg(test)]
 use super::reduce::LANES;
+use super::reduce::{self, Axis, SEGMENT};
 use super::{elementwise, same_device};
 use crate::device::{Buffer, Kernel};
 use crate::ieee::FloatProfile;
