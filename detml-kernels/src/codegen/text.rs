@@ -104,22 +104,23 @@ mod tests {
     use super::*;
     use crate::codegen::{PROFILES, kernels};
     use crate::ieee::Path;
+    use rayon::prelude::*;
 
     #[test]
     fn every_kernel_has_text_in_every_language() {
         for (name, profile) in PROFILES {
-            for kernel in kernels(profile) {
+            kernels(profile).par_iter().for_each(|kernel| {
                 for language in LANGUAGES {
                     // Vulkan promises no fused arithmetic, and unrolled kernels take CubeCL
                     // minutes on the way to SPIR-V.
                     if language == Language::SpirV && profile.fma == Path::Native {
                         continue;
                     }
-                    let text = text(&kernel, language)
+                    let text = text(kernel, language)
                         .unwrap_or_else(|e| panic!("{name}, {language:?}: {e}"));
                     assert!(text.contains(kernel.name()), "{text}");
                 }
-            }
+            });
         }
     }
 

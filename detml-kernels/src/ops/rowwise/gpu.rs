@@ -986,6 +986,8 @@ fn kept(profile: FloatProfile, op: Op, [weighted, biased]: [bool; 2], n: usize) 
     if n <= 1024 {
         plan.width = 32;
         plan.batch = match steps {
+            // Long integer code stands once for each row.
+            _ if !plan.unroll => 1,
             1 => 4,
             2 => 2,
             _ => 1,
