@@ -19,7 +19,7 @@
 //! - `o = o * c`, rounded, then `o = fma(p, v, o)` over the block's keys in ascending order;
 //! - `m = n`.
 //!
-//! `w(x)` is e^x ([`exp`](crate::math::exp)), and +0 below x = -87. The segments meet in ascending
+//! `w(x)` is e^x ([`exp`](fn@crate::math::exp)), and +0 below x = -87. The segments meet in ascending
 //! order, beginning with `M` the lowest finite number, `L` and `O` +0: `N` is the larger of `M` and
 //! `m`, `a = w(M - N)`, `b = w(m - N)`, `L = fma(l, b, L * a)`, `O = fma(o, b, O * a)`, `M = N`,
 //! products rounded. The output is `O / L` and the log-sum-exp `M + ln(L)`.
