@@ -46,6 +46,7 @@ cat "$out/doctor.log"
 export DETML_REQUIRE_DEVICES=1
 for backend in ${DETML_DEVICE_BACKENDS:-cuda wgpu}; do
     step "$backend-kernels-tests" "$bin/kernels-tests" "$backend" --test-threads 4
+    step "$backend-memory-tests" "$bin/memory-tests" "$backend"
     step "$backend-witness" "$bin/detml" witness --backend "$backend" --all \
         --out "$out/$backend.jsonl"
     step "$backend-verify" "$bin/detml" verify --witness "$out/$backend.jsonl"
@@ -54,10 +55,9 @@ for backend in ${DETML_DEVICE_BACKENDS:-cuda wgpu}; do
     step "$backend-quickstart" env DETML_BACKEND="$backend" "$bin/quickstart"
 done
 if [[ ${DETML_DEVICE_BACKENDS:-cuda} == *cuda* ]]; then
-    for bench in gemm_bench sort_bench; do
-        step $bench env DETML_BACKEND=cuda "$bin/$bench"
-        cat "$out/$bench.log"
-    done
+    # docs/performance.md
+    step table env DETML_BACKEND=cuda "$bin/table" --csv "$out/table.tsv"
+    cat "$out/table.log"
 fi
 # They compare all backends that are there.
 step trees-tests "$bin/trees-tests"

@@ -71,17 +71,22 @@ macro_rules! cpu_suite {
 }
 pub(crate) use cpu_suite;
 
-/// Draws values and checks each, `[on the CPU, on a GPU]` so many. The draws are new in each run,
-/// and the values that fail are made small and printed.
+/// Draws values and checks each, `[on the CPU, on a GPU]` so many, times `DETML_FUZZ` if that is
+/// set. The draws are new in each run, and the values that fail are made small and printed.
 pub(crate) fn for_all<S: Strategy>(
     device: &Device,
     cases: [u32; 2],
     values: S,
     check: impl Fn(S::Value),
 ) {
+    let times = std::env::var("DETML_FUZZ").map_or(1, |times| {
+        times
+            .parse()
+            .unwrap_or_else(|_| panic!("DETML_FUZZ={times}: expected a whole number"))
+    });
     let config = Config {
         failure_persistence: None,
-        ..Config::with_cases(cases[usize::from(!device.is_cpu())])
+        ..Config::with_cases(cases[usize::from(!device.is_cpu())].saturating_mul(times))
     };
     TestRunner::new(config)
         .run(&values, |value| {

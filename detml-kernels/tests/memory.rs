@@ -1,9 +1,9 @@
 //! Peak memory: what each operation takes at most beside its inputs and outputs.
 //!
-//! An allocator counts every byte of the process, on the CPU. To add an operation, add a row to
-//! [`rows`]: its name, its bound, and a closure that makes inputs and returns the call. The call
-//! returns its outputs. All buffers must be below 1 MiB: larger ones may come from memory kept,
-//! which the allocator doesn't see.
+//! On the CPU an allocator counts every byte of the process; on GPUs devices count their buffers.
+//! To add an operation, add a row to [`rows`]: its name, its bounds, and a closure that makes
+//! inputs and returns the call. The call returns its outputs. All buffers must be below 1 MiB:
+//! larger ones may come from memory kept, which the allocator doesn't see.
 
 use detml_core::{Result, Seed};
 use detml_kernels::ops::attention::{Attention, attention};
@@ -74,6 +74,8 @@ struct Row {
     name: &'static str,
     /// Bytes beside inputs and outputs with `threads` threads.
     bound: fn(threads: usize) -> usize,
+    /// Bytes on a GPU beside inputs and outputs.
+    gpu: usize,
     make: fn(&Device) -> Result<Call>,
 }
 
@@ -108,6 +110,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "map",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = numbers(device, N)?;
                 Ok(Box::new(move || Ok(one(4 * N, map(Unary::Exp, &x)?))))
@@ -116,6 +119,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "zip",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = numbers(device, N)?;
                 Ok(Box::new(move || Ok(one(4 * N, zip(Binary::Add, &x, &x)?))))
@@ -124,6 +128,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "matmul",
             bound: |threads| threads << 22,
+            gpu: 8 * 400 * 400,
             make: |device| {
                 let x = numbers(device, 400 * 400)?;
                 Ok(Box::new(move || {
@@ -135,6 +140,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "sum of all",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = numbers(device, N)?;
                 Ok(Box::new(move || Ok(one(4, sum(&x, Axis::Whole, [1, N])?))))
@@ -143,6 +149,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "mean and variance of columns",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = numbers(device, N)?;
                 Ok(Box::new(move || {
@@ -154,6 +161,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "sort",
             bound: |_| 8 * N,
+            gpu: 6 * N,
             make: |device| {
                 let x = numbers(device, N)?;
                 Ok(Box::new(move || {
@@ -164,6 +172,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "argsort",
             bound: |_| 16 * N,
+            gpu: 14 * N,
             make: |device| {
                 let x = numbers(device, N)?;
                 Ok(Box::new(move || {
@@ -174,6 +183,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "sort by key",
             bound: |_| 16 * N,
+            gpu: 10 * N,
             make: |device| {
                 let x = numbers(device, N)?;
                 let y = indices(device, N, u32::MAX)?;
@@ -185,6 +195,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "scan",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = indices(device, N, 9)?;
                 Ok(Box::new(move || Ok(one(4 * N, scan::exclusive(&x)?))))
@@ -193,6 +204,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "compact",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = indices(device, N, 2)?;
                 Ok(Box::new(move || {
@@ -204,6 +216,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "runs",
             bound: |_| 4 * N,
+            gpu: 3 * N,
             make: |device| {
                 let mut keys: Vec<u32> = words(N).iter().map(|w| w % 50_000).collect();
                 keys.sort_unstable();
@@ -214,6 +227,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "top-k of rows",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = numbers(device, N)?;
                 Ok(Box::new(move || {
@@ -225,6 +239,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "counts",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = indices(device, N, 256)?;
                 Ok(Box::new(move || {
@@ -235,6 +250,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "sums by bin",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = indices(device, N, 256)?;
                 Ok(Box::new(move || {
@@ -245,6 +261,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "transpose",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = numbers(device, N)?;
                 Ok(Box::new(move || {
@@ -255,6 +272,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "gather rows",
             bound: none,
+            gpu: 0,
             make: |device| {
                 let x = numbers(device, N)?;
                 let index = indices(device, N / 20, N as u32 / 20)?;
@@ -266,6 +284,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "scatter rows",
             bound: |_| 8 * (N / 20),
+            gpu: 0,
             make: |device| {
                 let x = numbers(device, N)?;
                 let mut out = numbers(device, N)?;
@@ -279,6 +298,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "sums of groups",
             bound: none,
+            gpu: N,
             make: |device| {
                 let x = numbers(device, N)?;
                 let keys: Vec<u32> = (0..N as u32 / 20).map(|i| i / 7).collect();
@@ -292,6 +312,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "nearest",
             bound: |threads| threads << 21,
+            gpu: 3 * N,
             make: |device| {
                 let x = numbers(device, 16 * 2000)?;
                 let q = numbers(device, 16 * 100)?;
@@ -305,6 +326,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "conv2d",
             bound: |threads| threads << 20,
+            gpu: N,
             make: |device| {
                 let x = numbers(device, 2 * 16 * 32 * 32)?;
                 let w = numbers(device, 16 * 16 * 9)?;
@@ -318,6 +340,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "attention",
             bound: |threads| threads << 20,
+            gpu: 0,
             make: |device| {
                 let [q, k, v] = [(); 3].map(|()| numbers(device, 4 * 500 * 64));
                 let (q, k, v) = (q?, k?, v?);
@@ -331,6 +354,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "boosting of 10,000 rows and 20 features",
             bound: |_| 8 * N,
+            gpu: 40 * N,
             make: |device| {
                 let device = device.clone();
                 Ok(Box::new(move || {
@@ -367,6 +391,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "prediction by trees of 10,000 rows and 20 features",
             bound: none,
+            gpu: 4 * N,
             make: |device| {
                 let device = device.clone();
                 let x: Vec<f32> = words(N).iter().map(|&w| w as f32).collect();
@@ -413,4 +438,55 @@ fn peak_memory() -> Result<()> {
     }
     assert!(over.is_empty(), "{over:#?}");
     Ok(())
+}
+
+/// The same on a GPU.
+#[cfg(any(feature = "cuda", feature = "hip", feature = "wgpu"))]
+fn gpu_peak_memory(backend: detml_core::Backend) -> Result<()> {
+    let device = match Device::for_backend(backend) {
+        Ok(device) => device,
+        Err(detml_core::Error::DeviceUnavailable { device, reason }) => {
+            assert!(
+                std::env::var_os("DETML_REQUIRE_DEVICES").is_none(),
+                "{device} is required: {reason}"
+            );
+            println!("OWED {device}: {reason}");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let mut over = Vec::new();
+    for row in rows() {
+        let mut call = (row.make)(&device)?;
+        device.reset_memory_peak();
+        let before = device.memory_use()?.map_or(0, |memory| memory.held);
+        let (outputs, kept) = call()?;
+        let peak = device.memory_use()?.map_or(0, |memory| memory.peak);
+        drop(kept);
+        let extra = (peak - before).saturating_sub(outputs as u64);
+        println!("{:<55} {extra:>9} of {:>9} bytes", row.name, row.gpu);
+        if extra > (row.gpu + SMALL) as u64 {
+            over.push(format!("{}: {extra} > {}", row.name, row.gpu + SMALL));
+        }
+    }
+    assert!(over.is_empty(), "{over:#?}");
+    Ok(())
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn cuda_peak_memory() -> Result<()> {
+    gpu_peak_memory(detml_core::Backend::Cuda(0))
+}
+
+#[cfg(feature = "hip")]
+#[test]
+fn hip_peak_memory() -> Result<()> {
+    gpu_peak_memory(detml_core::Backend::Hip(0))
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn wgpu_peak_memory() -> Result<()> {
+    gpu_peak_memory(detml_core::Backend::Wgpu(0))
 }

@@ -43,10 +43,11 @@ pub fn extension(language: Language) -> &'static str {
 /// `KernelCompilation` if CubeCL's compiler for the language refuses the kernel.
 pub fn text(kernel: &Kernel, language: Language) -> Result<String> {
     // What CubeCL's runtimes ask for on an H200 and on AMD and Apple devices.
-    let cpp = |warp_size, fast_math| CompilationOptions {
-        warp_size,
+    let cpp = |fast_math, grid_constants| CompilationOptions {
+        warp_size: 32,
         supports_features: CppSupportedFeatures {
             fast_math,
+            grid_constants,
             ..CppSupportedFeatures::default()
         },
     };
@@ -54,12 +55,12 @@ pub fn text(kernel: &Kernel, language: Language) -> Result<String> {
     wgpu.vulkan.max_spirv_version = (1, 3);
     let source = match language {
         Language::Cuda => {
-            compile::<CppCompiler<CudaDialect<CudaWmmaCompiler>>>(kernel, &cpp(32, true))
+            compile::<CppCompiler<CudaDialect<CudaWmmaCompiler>>>(kernel, &cpp(true, true))
         }
         Language::Hip => {
-            compile::<CppCompiler<HipDialect<WmmaIntrinsicCompiler>>>(kernel, &cpp(32, false))
+            compile::<CppCompiler<HipDialect<WmmaIntrinsicCompiler>>>(kernel, &cpp(false, false))
         }
-        Language::Metal => compile::<CppCompiler<MslDialect>>(kernel, &cpp(32, false)),
+        Language::Metal => compile::<CppCompiler<MslDialect>>(kernel, &cpp(false, false)),
         Language::Wgsl => compile::<WgslCompiler>(kernel, &wgpu),
         Language::SpirV => compile::<SpirvCompiler>(kernel, &wgpu),
     }?;

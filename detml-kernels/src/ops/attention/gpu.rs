@@ -2214,7 +2214,7 @@ pub(super) fn forward(
     fits(p)?;
     let profile = device.profile()?;
     let rows = p.group() * p.queries;
-    let tile = tile(device, plan, choose_forward(p, rows));
+    let tile = tile(device, plan, choose(p, rows));
     let segments = p.keys.div_ceil(SEGMENT).max(1);
     let whole = cubes(p, rows, 1, tile)?;
     let size = segments * p.rows() * (p.width + 2);
@@ -2274,27 +2274,11 @@ pub(super) fn forward(
     device.launch(&kernel, grid(p.query_size, 256)?, &args)
 }
 
-/// The forward tile of a large device.
-fn choose_forward(p: &Problem, rows: usize) -> Tile {
+/// The tile of a large device for `rows` rows that read one head of keys. Tiles of eight rows a
+/// unit leave the gradients too few registers.
+fn choose(p: &Problem, rows: usize) -> Tile {
     let columns = if p.width <= 64 { 64 } else { 128 };
-    if rows <= 32 {
-        return Tile::new(32, 4, columns);
-    }
-    Tile::new(128, 8, columns)
-}
-
-/// The tile of the gradients of queries, likewise.
-fn choose_queries(p: &Problem) -> Tile {
-    Tile::new(64, 8, if p.width <= 64 { 64 } else { 128 })
-}
-
-/// The tile of the gradients of keys, likewise.
-fn choose_keys(p: &Problem) -> Tile {
-    if p.width <= 64 {
-        Tile::new(64, 8, 64)
-    } else {
-        Tile::new(64, 4, 128)
-    }
+    Tile::new(if rows <= 32 { 32 } else { 64 }, 4, columns)
 }
 
 pub(super) fn backward(
@@ -2336,7 +2320,7 @@ pub(super) fn backward(
         ]
     };
     if rows > 0 {
-        let tile = tile(device, plan, choose_queries(p));
+        let tile = tile(device, plan, choose(p, p.group() * p.queries));
         let kernel = query_kernel(profile, variant(p, lengths.is_some(), tile));
         let args: Vec<Arg<'_>> = inputs()
             .into_iter()
@@ -2346,7 +2330,7 @@ pub(super) fn backward(
         let cubes = cubes(p, p.group() * p.queries, 1, tile)?;
         device.launch(&kernel, cubes, &args)?;
     }
-    let tile = tile(device, plan, choose_keys(p));
+    let tile = tile(device, plan, choose(p, p.keys));
     let kernel = key_kernel(profile, variant(p, lengths.is_some(), tile));
     let args: Vec<Arg<'_>> = inputs()
         .into_iter()
@@ -2378,12 +2362,12 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         ..with(Tile::new(32, 4, 64))
     };
     vec![
-        forward_kernel(profile, with(Tile::new(128, 8, 64))),
+        forward_kernel(profile, with(Tile::new(64, 4, 64))),
         forward_kernel(
             profile,
             Variant {
                 segments: Segments::Folded,
-                ..with(Tile::new(128, 8, 128))
+                ..with(Tile::new(64, 4, 128))
             },
         ),
         forward_kernel(profile, narrow),
@@ -2391,10 +2375,10 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         fold_kernel(profile, true),
         delta_kernel(profile, true),
         delta_kernel(profile, false),
-        query_kernel(profile, with(Tile::new(64, 8, 64))),
-        query_kernel(profile, with(Tile::new(64, 8, 128))),
+        query_kernel(profile, with(Tile::new(64, 4, 64))),
+        query_kernel(profile, with(Tile::new(64, 4, 128))),
         query_kernel(profile, narrow),
-        key_kernel(profile, with(Tile::new(64, 8, 64))),
+        key_kernel(profile, with(Tile::new(64, 4, 64))),
         key_kernel(profile, with(Tile::new(64, 4, 128))),
         key_kernel(profile, narrow),
     ]

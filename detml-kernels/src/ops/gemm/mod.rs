@@ -443,7 +443,8 @@ fn run(
 /// [`gemm_batched`] with `alpha = 1`, `beta = 0` by a schedule, for benchmarks: the bits are those
 /// of the default one. A schedule is words joined by `+`: a tile
 /// `ROWSxCOLUMNSxDEPTHxUNIT_ROWSxUNIT_COLUMNS`, `registers` or `shared` (where panels fold),
-/// `split` or `whole`, `swap` or `keep`. What isn't named is chosen by shape.
+/// `split` or `whole`, `swap` or `keep`, `pack` or `direct`,
+/// `thin` or `tiled`. What isn't named is chosen by shape.
 #[doc(hidden)]
 pub fn gemm_scheduled(
     schedule: &str,
@@ -459,6 +460,8 @@ pub fn gemm_scheduled(
             "shared" => plan.fold = Some(gpu::Fold::Shared),
             "split" | "whole" => plan.split = Some(word == "split"),
             "swap" | "keep" => plan.swap = Some(word == "swap"),
+            "pack" | "direct" => plan.pack = Some(word == "pack"),
+            "thin" | "tiled" => plan.thin = Some(word == "thin"),
             tile => match gpu::Tile::parse(tile) {
                 Some(tile) => plan.tile = Some(tile),
                 None => {

@@ -402,6 +402,7 @@ backend_suite! {
     n11_special_values,
     n7_rows_stand_alone,
     n8_gpu_schedules_do_not_show,
+    n8_few_rows,
     large_products,
     n6_tables_say_where_elements_lie,
     sabotage_of_the_order_is_seen,
@@ -448,12 +449,54 @@ fn n8_gpu_schedules_do_not_show(device: &Device) {
                     fold,
                     split: Some(split),
                     swap: Some(seed % 5 == 0),
+                    pack: Some(seed % 3 == 0),
+                    thin: Some(false),
                     group,
                 },
                 ..Schedule::default()
             };
             let got = case.run_with(device, schedule, panel);
             let what = format!("{device}: {schedule:?}, {:?}", case.problem());
+            assert_bits(&what, &got, &case.plain_with(panel));
+        }
+    }
+}
+
+/// Few rows, by the kernel that they have of their own.
+fn n8_few_rows(device: &Device) {
+    if device.is_cpu() {
+        return;
+    }
+    let panel = 32;
+    for (seed, (batch, m, k, n)) in [
+        (1, 1, 9 * panel + 4, 68),
+        (2, 3, 5 * panel, 33),
+        (1, 4, 37 * panel + 7, 40),
+        (1, 8, 3 * panel + 12, 96),
+        (1, 2, 1, 5),
+        (1, 1, 0, 3),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for layout in 0..4 {
+            let seed = seed as u32;
+            let mut case = Case::new(seed, batch, m, k, n, spiced);
+            case.a = Operand::new(layout % 2, batch, m, k, spiced, seed);
+            case.b = Operand::new(layout / 2, batch, k, n, spiced, seed + 99);
+            if layout == 3 {
+                case.alpha = -0.5;
+                case.beta = 2.0;
+            }
+            let schedule = Schedule {
+                gpu: gpu::Plan {
+                    thin: Some(true),
+                    ..gpu::Plan::default()
+                },
+                ..Schedule::default()
+            };
+            let got = case.run_with(device, schedule, panel);
+            let what = format!("{device}: {:?}", case.problem());
             assert_bits(&what, &got, &case.plain_with(panel));
         }
     }

@@ -589,35 +589,37 @@ fn rows(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
                     }
                 }
             }
-            #[unroll(plan.unroll)]
-            for i in 0..comptime!(if op.maps() { held } else { 0 }) {
-                if exists(at.left[b], i as u32, plan) {
-                    let j = b * held + i;
-                    let offset = i as u32 * comptime!(plan.width as u32);
-                    let mut w = zero;
-                    let mut bias = zero;
-                    let mut y = zero;
-                    if comptime!(plan.weighted && !op.backward()) {
-                        w = m.weight[(column + offset) as usize];
+            if comptime!(op.maps()) {
+                #[unroll(plan.unroll)]
+                for i in 0..held {
+                    if exists(at.left[b], i as u32, plan) {
+                        let j = b * held + i;
+                        let offset = i as u32 * comptime!(plan.width as u32);
+                        let mut w = zero;
+                        let mut bias = zero;
+                        let mut y = zero;
+                        if comptime!(plan.weighted && !op.backward()) {
+                            w = m.weight[(column + offset) as usize];
+                        }
+                        if comptime!(plan.biased) {
+                            bias = m.bias[(column + offset) as usize];
+                        }
+                        if comptime!(op.backward()) {
+                            y = g[j];
+                        }
+                        m.out[(first_index + offset) as usize] = terms::apply(
+                            ieee,
+                            h[j],
+                            y,
+                            last,
+                            scale[b],
+                            w,
+                            bias,
+                            op,
+                            plan.weighted,
+                            plan.biased,
+                        );
                     }
-                    if comptime!(plan.biased) {
-                        bias = m.bias[(column + offset) as usize];
-                    }
-                    if comptime!(op.backward()) {
-                        y = g[j];
-                    }
-                    m.out[(first_index + offset) as usize] = terms::apply(
-                        ieee,
-                        h[j],
-                        y,
-                        last,
-                        scale[b],
-                        w,
-                        bias,
-                        op,
-                        plan.weighted,
-                        plan.biased,
-                    );
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Which schedule a product takes, by its shape and the device's class. No choice shows in the
 //! bits.
 
-use super::{CUBES, Fold, Plan, SPLIT};
+use super::{CUBES, Fold, Plan, Read, SPLIT};
 use crate::device::Device;
 use crate::ops::gemm::Problem;
 use detml_core::Backend;
@@ -19,7 +19,11 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// For large products where there is shared memory for it.
+    /// For large products where there are many registers and much shared memory.
+    pub(crate) const TALL: Self = Self::new(128, 128, 8, 16, 8);
+    /// The same where the lanes of both operands lie side by side.
+    pub(crate) const TALL_DEEP: Self = Self::new(128, 128, 16, 16, 8);
+    /// For large products elsewhere.
     pub(crate) const LARGE: Self = Self::new(128, 128, 16, 8, 8);
     pub(crate) const MEDIUM: Self = Self::new(64, 64, 8, 8, 8);
     pub(crate) const SMALL: Self = Self::new(32, 32, 16, 4, 4);
@@ -28,7 +32,9 @@ impl Tile {
     pub(crate) const ROWS_8: Self = Self::new(8, 128, 8, 8, 4);
     /// The same where there is more shared memory: more loads are on their way.
     pub(crate) const ROWS_DEEP: Self = Self::new(8, 128, 32, 8, 4);
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 8] = [
+        Self::TALL,
+        Self::TALL_DEEP,
         Self::LARGE,
         Self::MEDIUM,
         Self::SMALL,
@@ -76,6 +82,11 @@ impl Tile {
         self.units_down() * self.units_across()
     }
 
+    /// What it keeps of a device busy, in units: one that has many sums does the work of several.
+    fn busy(&self) -> usize {
+        self.units().max(self.rows * self.columns / 64) as usize
+    }
+
     /// Tiles of an output.
     pub(super) fn tiles(&self, m: usize, n: usize) -> usize {
         m.div_ceil(self.rows as usize) * n.div_ceil(self.columns as usize)
@@ -99,14 +110,14 @@ impl Tile {
     pub(super) fn resident(&self, fold: Fold) -> u32 {
         // One cube multiplies while another waits. Totals in registers leave no room.
         match fold {
-            Fold::None | Fold::Shared if *self == Self::LARGE => 2,
+            Fold::None | Fold::Shared if matches!(*self, Self::LARGE | Self::TALL) => 2,
             _ => 0,
         }
     }
 }
 
 /// Bytes of shared memory that a cube may take.
-fn shared(device: &Device) -> u32 {
+pub(super) fn shared(device: &Device) -> u32 {
     match device.backend() {
         Backend::Cuda(_) => 96 << 10,
         Backend::Hip(_) => 64 << 10,
@@ -135,7 +146,7 @@ pub(super) fn choose(device: &Device, p: &Problem, panels: usize, plan: Plan) ->
             Fold::Registers
         })
     };
-    let busy = tile.tiles(p.m, p.n) * p.batch * tile.units() as usize >= BUSY;
+    let busy = tile.tiles(p.m, p.n) * p.batch * tile.busy() >= BUSY;
     let split = panels > 1
         && 2 * p.batch <= CUBES
         && 2 * p.batch * p.m * p.n <= SPLIT
@@ -158,13 +169,39 @@ fn tile(device: &Device, p: &Problem, panels: usize) -> Tile {
     }
     let cost = |&(tile, weight): &(Tile, usize)| {
         let cubes = tile.tiles(p.m, p.n) * p.batch;
-        let units = (cubes * panels * tile.units() as usize).min(BUSY);
+        let units = (cubes * panels * tile.busy()).min(BUSY);
         let computed = cubes * (tile.rows * tile.columns) as usize * weight;
         computed.saturating_mul(BUSY) / units
     };
-    [(Tile::LARGE, 10), (Tile::MEDIUM, 12), (Tile::SMALL, 20)]
+    // It has no registers for totals.
+    let large = if Tile::TALL.fits(Fold::Shared, device) {
+        Tile::TALL
+    } else {
+        Tile::LARGE
+    };
+    [(large, 10), (Tile::MEDIUM, 12), (Tile::SMALL, 20)]
         .into_iter()
         .filter(|(tile, _)| tile.fits(Fold::None, device))
         .min_by_key(cost)
         .map_or(Tile::SMALL, |(tile, _)| tile)
+}
+
+/// Whether few rows have a kernel of their own: where columns and panels keep a device busy.
+pub(super) fn is_thin(p: &Problem, panels: usize, plan: Plan) -> bool {
+    let busy = p.m <= 8 && p.n >= 512 && panels >= 4;
+    p.batch <= CUBES
+        && plan
+            .thin
+            .unwrap_or(busy && plan.tile.is_none() && plan.split.is_none())
+}
+
+/// Whether an operand, each element of which meets `uses` others, is copied so that its lanes lie
+/// side by side: where that costs less than to read it as it lies time and again.
+pub(super) fn packs(tile: Tile, p: &Problem, read: Read, uses: usize, plan: Plan) -> bool {
+    let pays = match read {
+        Read::Lanes | Read::Table => return false,
+        Read::Terms => uses >= 2048,
+        Read::Words => uses >= 512,
+    };
+    p.batch == 1 && plan.pack.unwrap_or(pays && tile == Tile::TALL)
 }

@@ -4,15 +4,18 @@
 //! while they multiply those in one half of shared memory, then put them into the other half. A
 //! unit's sums are one chain over ascending k for each element; where a panel of `N6` ends they
 //! are added to totals in shared memory or registers. A split schedule gives each panel a cube of
-//! its own and folds the panels' sums afterwards. None of that shows in the bits.
+//! its own and folds the panels' sums afterwards. Operands of large products are first copied so
+//! that their lanes lie side by side, where that pays. None of that shows in the bits.
 
 // Branches on compile-time values may differ in nothing else.
 #![allow(clippy::if_same_then_else)]
 
 mod choose;
 mod fold;
+mod pack;
 mod product;
 mod stage;
+mod thin;
 
 pub(super) use choose::Tile;
 
@@ -20,6 +23,7 @@ use self::choose::choose;
 use self::fold::Folding;
 use self::product::{ExtentExpand, OutputExpand, Write, compute};
 use self::stage::{OperandExpand, Read, Side};
+use self::thin::Thin;
 use super::Problem;
 use crate::device::{Arg, Buffer, Definition, Device, Kernel};
 use crate::ieee::{FloatProfile, Path};
@@ -81,6 +85,10 @@ pub(super) struct Plan {
     pub(super) fold: Option<Fold>,
     pub(super) split: Option<bool>,
     pub(super) swap: Option<bool>,
+    /// Whether operands whose lanes do not lie side by side are copied.
+    pub(super) pack: Option<bool>,
+    /// Whether few rows have a kernel of their own.
+    pub(super) thin: Option<bool>,
     /// Panels whose sums a split schedule holds at once.
     pub(super) group: Option<usize>,
 }
@@ -141,9 +149,13 @@ fn output(d: &mut Definition, write: Write) -> OutputExpand {
     }
 }
 
+/// Emulated arithmetic is long code: there it stands once, in loops.
+fn unrolls(profile: FloatProfile) -> bool {
+    profile.fma == Path::Native && profile.subnormal == Path::Native
+}
+
 fn product_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    // Emulated arithmetic is long code: there it stands once, in loops.
-    let unroll = profile.fma == Path::Native && profile.subnormal == Path::Native;
+    let unroll = unrolls(profile);
     Kernel::new(
         "gemm",
         profile,
@@ -327,23 +339,7 @@ fn run(
     plan: Plan,
 ) -> Result<()> {
     let panels = p.k.div_ceil(p.panel).max(1);
-    let choice = choose(device, p, panels, plan);
-    let (tile, split) = (choice.tile, choice.split);
-    let tiles = tile.tiles(p.m, p.n);
-    let outputs = p.batch * p.m * p.n;
-    let (read_a, read_b) = (a.read(p.m, p), b.read(p.n, p));
     let profile = device.profile()?;
-    let variant = Variant {
-        tile,
-        a: read_a,
-        b: read_b,
-        fold: if split { Fold::None } else { choice.fold },
-        split,
-        scaled: !split && p.scaled(),
-        added: !split && p.added(),
-        write: place.write(p),
-    };
-    let cubes = grid(tiles, 1)?;
     let extent = |first: usize, members: usize| {
         [
             Arg::U32(p.m as u32),
@@ -358,13 +354,65 @@ fn run(
             Arg::F32(0.0),
         ]
     };
-    if !split {
-        let kernel = product_kernel(profile, variant);
-        for first in (0..p.batch).step_by(CUBES) {
+    if choose::is_thin(p, panels, plan) {
+        let reads = [a.read(p.m, p), b.read(p.n, p)];
+        let side_by_side = matches!(b.axes, Axes::Strides([1, _]));
+        if let Some(thin) = Thin::of(device, p, reads, side_by_side, place.write(p)) {
+            let [read_a, read_b] = thin.reads();
+            let cubes = grid(p.n, Thin::COLUMNS)?;
             let args: Vec<Arg<'_>> = a
                 .args(read_a, p.m, -0.0)
                 .into_iter()
                 .chain(b.args(read_b, p.n, 0.0))
+                .chain(place.args(c, thin.write()))
+                .chain(extent(0, 0))
+                .collect();
+            let cubes = (cubes.0, cubes.1, p.batch as u32);
+            return device.launch(&thin::kernel(profile, thin), cubes, &args);
+        }
+    }
+    let choice = choose(device, p, panels, plan);
+    let (mut tile, split) = (choice.tile, choice.split);
+    let tiles = tile.tiles(p.m, p.n);
+    let outputs = p.batch * p.m * p.n;
+    let pack = |x: &Source<'_>, lanes, uses| {
+        if choose::packs(tile, p, x.read(lanes, p), uses, plan) {
+            pack::pack(device, x, lanes, p.k)
+        } else {
+            Ok(None)
+        }
+    };
+    let (packed_a, packed_b) = (pack(&a, p.m, p.n)?, pack(&b, p.n, p.m)?);
+    let (a, lanes_a) = match &packed_a {
+        Some(packed) => (packed.source(), packed.lanes),
+        None => (a, p.m),
+    };
+    let (b, lanes_b) = match &packed_b {
+        Some(packed) => (packed.source(), packed.lanes),
+        None => (b, p.n),
+    };
+    let (read_a, read_b) = (a.read(lanes_a, p), b.read(lanes_b, p));
+    if (tile, read_a, read_b) == (Tile::TALL, Read::Lanes, Read::Lanes) && plan.tile.is_none() {
+        tile = Tile::TALL_DEEP;
+    }
+    let variant = Variant {
+        tile,
+        a: read_a,
+        b: read_b,
+        fold: if split { Fold::None } else { choice.fold },
+        split,
+        scaled: !split && p.scaled(),
+        added: !split && p.added(),
+        write: place.write(p),
+    };
+    let cubes = grid(tiles, 1)?;
+    if !split {
+        let kernel = product_kernel(profile, variant);
+        for first in (0..p.batch).step_by(CUBES) {
+            let args: Vec<Arg<'_>> = a
+                .args(read_a, lanes_a, -0.0)
+                .into_iter()
+                .chain(b.args(read_b, lanes_b, 0.0))
                 .chain(place.args(c, variant.write))
                 .chain(extent(first, 0))
                 .collect();
@@ -398,9 +446,9 @@ fn run(
     for first in (0..panels).step_by(group) {
         let group = group.min(panels - first);
         let args: Vec<Arg<'_>> = a
-            .args(read_a, p.m, -0.0)
+            .args(read_a, lanes_a, -0.0)
             .into_iter()
-            .chain(b.args(read_b, p.n, 0.0))
+            .chain(b.args(read_b, lanes_b, 0.0))
             .chain(rows.args(&sums, variant.write))
             .chain(extent(first, p.batch))
             .collect();
@@ -455,12 +503,14 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         .map(|tile| Variant { tile, ..base })
         .collect();
     // What large products of several panels take.
-    for (a, b) in [
-        (Read::Terms, Read::Lanes),
-        (Read::Terms, Read::Terms),
-        (Read::Lanes, Read::Lanes),
+    for (tile, a, b) in [
+        (Tile::TALL, Read::Terms, Read::Lanes),
+        (Tile::TALL, Read::Terms, Read::Terms),
+        (Tile::TALL_DEEP, Read::Lanes, Read::Lanes),
+        (Tile::LARGE, Read::Terms, Read::Lanes),
     ] {
         variants.push(Variant {
+            tile,
             a,
             b,
             fold: Fold::Shared,
@@ -514,5 +564,7 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         .into_iter()
         .map(|v| product_kernel(profile, v))
         .chain(folds)
+        .chain([true, false].map(|turn| pack::kernel(profile, turn)))
+        .chain(thin::kernels(profile))
         .collect()
 }

@@ -235,6 +235,7 @@ fn load_all(
     unit: u32,
     next: &mut Array<Four>,
     #[comptime] v: Variant,
+    #[comptime] whole: bool,
 ) {
     let side_a = comptime!(v.side_a());
     let side_b = comptime!(v.side_b());
@@ -243,13 +244,13 @@ fn load_all(
     for slot in 0..comptime!(v.slots()) {
         let block = slot * comptime!(v.tile.units()) + unit;
         if comptime!(v.whose(slot) == Whose::A) {
-            load(a, places, k, end, block, next, slot, side_a);
+            load(a, places, k, end, block, next, slot, side_a, whole);
         } else if comptime!(v.whose(slot) == Whose::B) {
-            load(b, places, k, end, block - of_a, next, slot, side_b);
+            load(b, places, k, end, block - of_a, next, slot, side_b, whole);
         } else if block < of_a {
-            load(a, places, k, end, block, next, slot, side_a);
+            load(a, places, k, end, block, next, slot, side_a, whole);
         } else if block < comptime!(of_a + side_b.blocks()) {
-            load(b, places, k, end, block - of_a, next, slot, side_b);
+            load(b, places, k, end, block - of_a, next, slot, side_b, whole);
         }
     }
 }
@@ -389,7 +390,7 @@ pub(super) fn compute(
         }
 
         let mut at = 0u32;
-        load_all(a, b, &places, first, end, unit, &mut next, v);
+        load_all(a, b, &places, first, end, unit, &mut next, v, false);
         stage_all(&next, &mut shared, at, unit, v);
         sync_cube();
 
@@ -407,11 +408,26 @@ pub(super) fn compute(
                 until = prim::select_u32(end - k < size.panel, end, k + size.panel);
             }
             let steps = (until - k + (depth - 1u32)) / depth;
-            for _step in 0..steps {
+            let mut whole = 0u32;
+            // Stages without padding have a loop of their own, whose loads ask for nothing.
+            if comptime!(unroll) {
+                let stages = (end - k) / depth;
+                whole = prim::select_u32(stages > steps, steps, stages - 1u32);
+                whole = prim::select_u32(stages > 0u32, whole, 0u32);
+                for _step in 0..whole {
+                    k += depth;
+                    load_all(a, b, &places, k, end, unit, &mut next, v, true);
+                    multiply(ieee, &shared, at, &mut sums, &spot, v, unroll);
+                    at = vectors - at;
+                    stage_all(&next, &mut shared, at, unit, v);
+                    sync_cube();
+                }
+            }
+            for _step in whole..steps {
                 // After the last stage comes one of padding: no branch lets a compiler put the
                 // loads off until they are needed.
                 k += depth;
-                load_all(a, b, &places, k, end, unit, &mut next, v);
+                load_all(a, b, &places, k, end, unit, &mut next, v, false);
                 multiply(ieee, &shared, at, &mut sums, &spot, v, unroll);
                 at = vectors - at;
                 stage_all(&next, &mut shared, at, unit, v);

@@ -122,7 +122,8 @@ pub(super) fn locate(
     }
 }
 
-/// Loads a block of the stage that begins at term `k`. Terms from `end` on are padding.
+/// Loads a block of the stage that begins at term `k`. Terms from `end` on are padding; a `whole`
+/// stage has none.
 #[cube]
 pub(super) fn load(
     x: &Operand,
@@ -133,6 +134,7 @@ pub(super) fn load(
     into: &mut Array<Four>,
     #[comptime] slot: u32,
     #[comptime] side: Side,
+    #[comptime] whole: bool,
 ) {
     let (_, down) = corner(block, side);
     let k = k + down * 4u32;
@@ -141,35 +143,48 @@ pub(super) fn load(
         let place = places[comptime!(4 * slot as usize)] + k * pitch;
         #[unroll]
         for i in 0..4u32 {
-            let mut r = Four::new(x.pad);
-            if k + i < end {
-                r = x.wide[(place + i * pitch) as usize];
+            let at = comptime!((4 * slot + i) as usize);
+            let place = (place + i * pitch) as usize;
+            if comptime!(whole) {
+                into[at] = x.wide[place];
+            } else {
+                let mut r = Four::new(x.pad);
+                if k + i < end {
+                    r = x.wide[place];
+                }
+                into[at] = r;
             }
-            into[comptime!((4 * slot + i) as usize)] = r;
         }
     } else if comptime!(side.read == Read::Terms) {
         let ahead = k / 4u32;
         #[unroll]
         for i in 0..4u32 {
             let at = comptime!((4 * slot + i) as usize);
-            let mut r = Four::new(x.pad);
-            if k < end {
-                r = x.wide[(places[at] + ahead) as usize];
+            let place = (places[at] + ahead) as usize;
+            if comptime!(whole) {
+                into[at] = x.wide[place];
+            } else {
+                let mut r = Four::new(x.pad);
+                if k < end {
+                    r = x.wide[place];
+                }
+                into[at] = r;
             }
-            into[at] = r;
         }
     } else {
         let mut terms = Array::<u32>::new(4usize);
         #[unroll]
         for l in 0..4u32 {
-            if comptime!(side.read == Read::Table) {
+            if comptime!(side.read == Read::Words) {
+                terms[l as usize] = (k + l) * x.k;
+            } else if comptime!(whole) {
+                terms[l as usize] = x.terms[(k + l) as usize];
+            } else {
                 let mut term = 0u32;
                 if k + l < end {
                     term = x.terms[(k + l) as usize];
                 }
                 terms[l as usize] = term;
-            } else {
-                terms[l as usize] = (k + l) * x.k;
             }
         }
         #[unroll]
@@ -178,12 +193,17 @@ pub(super) fn load(
             let mut words = Four::empty();
             #[unroll]
             for l in 0..4u32 {
-                let mut word = x.pad;
-                if k + l < end {
-                    word = x.words[(places[at] + terms[l as usize]) as usize];
-                }
+                let place = (places[at] + terms[l as usize]) as usize;
                 // Each element of a vector is assigned once: CubeCL 0.10.0 merges assignments.
-                words[l as usize] = word;
+                if comptime!(whole) {
+                    words[l as usize] = x.words[place];
+                } else {
+                    let mut word = x.pad;
+                    if k + l < end {
+                        word = x.words[place];
+                    }
+                    words[l as usize] = word;
+                }
             }
             into[at] = words;
         }
