@@ -28,9 +28,57 @@ impl Element for u32 {}
 impl Element for i32 {}
 
 pub(crate) enum Storage<T> {
-    Host(Vec<T>),
+    Host(Host<T>),
     #[cfg(feature = "gpu")]
     Gpu(super::gpu::Memory),
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Host memory of a buffer.
+///
+/// The elements begin with a cache line wherever this crate allocates them: vectors of 64 bytes
+/// that lie across two lines cost two accesses each.
+pub(crate) struct Host<T> {
+    memory: Vec<T>,
+    first: usize,
+    len: usize,
+}
+
+impl<T: Element> Host<T> {
+    /// Elements that are allocated for `len`.
+    fn room(len: usize) -> Result<usize> {
+        let more = if len.saturating_mul(size_of::<T>()) < LINE {
+            0
+        } else {
+            LINE / size_of::<T>() - 1
+        };
+        len.checked_add(more).ok_or_else(|| out_of_memory::<T>(len))
+    }
+
+    /// Where the first line begins, if there is room before it.
+    fn first(memory: *const T, len: usize, room: usize) -> usize {
+        let first = memory.align_offset(LINE);
+        if first <= room - len { first } else { 0 }
+    }
+
+    /// In `memory` of [`room`](Self::room) elements.
+    fn within(memory: Vec<T>, len: usize) -> Self {
+        Self {
+            first: Self::first(memory.as_ptr(), len, memory.len()),
+            memory,
+            len,
+        }
+    }
+
+    pub(super) fn elements(&self) -> &[T] {
+        &self.memory[self.first..self.first + self.len]
+    }
+
+    fn elements_mut(&mut self) -> &mut [T] {
+        &mut self.memory[self.first..self.first + self.len]
+    }
 }
 
 /// A row of `len` elements on a device.
@@ -48,8 +96,17 @@ pub struct Buffer<T: Element> {
 
 impl<T: Element> Buffer<T> {
     pub(crate) fn from_host(device: &Device, data: Vec<T>) -> Self {
-        Self {
+        let whole = Host {
+            first: 0,
             len: data.len(),
+            memory: data,
+        };
+        Self::from_memory(device, whole)
+    }
+
+    pub(super) fn from_memory(device: &Device, data: Host<T>) -> Self {
+        Self {
+            len: data.len,
             storage: Storage::Host(data),
             device: device.clone(),
             _type: PhantomData,
@@ -74,7 +131,7 @@ impl<T: Element> Buffer<T> {
     /// The elements, if the buffer is on the CPU device.
     pub fn host(&self) -> Option<&[T]> {
         match &self.storage {
-            Storage::Host(data) => Some(data),
+            Storage::Host(data) => Some(data.elements()),
             #[cfg(feature = "gpu")]
             Storage::Gpu(_) => None,
         }
@@ -83,7 +140,7 @@ impl<T: Element> Buffer<T> {
     /// The elements for writing, if the buffer is on the CPU device.
     pub fn host_mut(&mut self) -> Option<&mut [T]> {
         match &mut self.storage {
-            Storage::Host(data) => Some(data),
+            Storage::Host(data) => Some(data.elements_mut()),
             #[cfg(feature = "gpu")]
             Storage::Gpu(_) => None,
         }
@@ -94,7 +151,7 @@ impl<T: Element> Drop for Buffer<T> {
     fn drop(&mut self) {
         #[cfg_attr(not(feature = "gpu"), allow(irrefutable_let_patterns))]
         if let Storage::Host(data) = &mut self.storage {
-            pool::keep(std::mem::take(data));
+            pool::keep(std::mem::take(&mut data.memory));
         }
     }
 }
@@ -133,12 +190,31 @@ pub(crate) fn zeros<T: Zeroable + Copy>(len: usize) -> Result<Vec<T>> {
     }
 }
 
+/// `len` zeros for a buffer. Errors as [`zeros`].
+pub(super) fn empty<T: Element>(len: usize) -> Result<Host<T>> {
+    let memory = zeros(Host::<T>::room(len)?).map_err(|_| out_of_memory::<T>(len))?;
+    Ok(Host::within(memory, len))
+}
+
 /// `len` elements of any value. Errors as [`zeros`].
-pub(super) fn unwritten<T: Element>(len: usize) -> Result<Vec<T>> {
-    match pool::take(len) {
-        Some(block) => Ok(block),
-        None => zeros(len),
+pub(super) fn unwritten<T: Element>(len: usize) -> Result<Host<T>> {
+    match pool::take(Host::<T>::room(len)?) {
+        Some(block) => Ok(Host::within(block, len)),
+        None => empty(len),
     }
+}
+
+/// A copy of `data` for a buffer. Errors as [`zeros`].
+pub(super) fn upload<T: Element>(data: &[T]) -> Result<Host<T>> {
+    let (len, room) = (data.len(), Host::<T>::room(data.len())?);
+    let mut memory = Vec::new();
+    memory
+        .try_reserve_exact(room)
+        .map_err(|_| out_of_memory::<T>(len))?;
+    memory.resize(Host::first(memory.as_ptr(), len, room), T::default());
+    memory.extend_from_slice(data);
+    memory.resize(room, T::default());
+    Ok(Host::within(memory, len))
 }
 
 /// A copy of `data`. Errors as [`zeros`].

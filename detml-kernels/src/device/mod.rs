@@ -325,7 +325,7 @@ impl Device {
     /// `OutOfMemory`, `DeviceLost`.
     pub fn upload<T: Element>(&self, data: &[T]) -> Result<Buffer<T>> {
         match &self.inner.kind {
-            Kind::Cpu(_) => Ok(Buffer::from_host(self, buffer::copy(data)?)),
+            Kind::Cpu(_) => Ok(Buffer::from_memory(self, buffer::upload(data)?)),
             #[cfg(feature = "gpu")]
             Kind::Gpu { gpu, .. } => {
                 let memory = if data.is_empty() {
@@ -354,7 +354,7 @@ impl Device {
     /// As [`empty`](Self::empty).
     pub(crate) fn unwritten<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
         match self.is_cpu() {
-            true => Ok(Buffer::from_host(self, buffer::unwritten(len)?)),
+            true => Ok(Buffer::from_memory(self, buffer::unwritten(len)?)),
             false => self.empty(len),
         }
     }
@@ -365,7 +365,7 @@ impl Device {
     /// `OutOfMemory`, `DeviceLost`.
     pub fn empty<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
         match &self.inner.kind {
-            Kind::Cpu(_) => Ok(Buffer::from_host(self, zeros(len)?)),
+            Kind::Cpu(_) => Ok(Buffer::from_memory(self, buffer::empty(len)?)),
             #[cfg(feature = "gpu")]
             Kind::Gpu { gpu, .. } => {
                 gpu.check_size(len, size_of::<T>())?;
@@ -382,7 +382,7 @@ impl Device {
     /// buffer is another device's.
     pub fn read<T: Element>(&self, buffer: &Buffer<T>) -> Result<Vec<T>> {
         match (&self.inner.kind, &buffer.storage) {
-            (_, buffer::Storage::Host(data)) => buffer::copy(data),
+            (_, buffer::Storage::Host(data)) => buffer::copy(data.elements()),
             #[cfg(feature = "gpu")]
             (Kind::Gpu { gpu, .. }, buffer::Storage::Gpu(memory)) => {
                 let mut data = zeros::<T>(buffer.len())?;

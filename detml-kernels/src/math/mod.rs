@@ -38,4 +38,8 @@ pub use logarithm::{ln, log1p, log2, log10};
 pub use logistic::{log_sigmoid, sigmoid, silu, softplus};
 pub use power::{pow, powi};
 pub use root::{cbrt, hypot, rsqrt};
+pub(crate) use trigonometric::{
+    MIDDLE, QUARTER_PI, Reduced, cos_near, cos_reduced, reduce_middle, sin_near, sin_reduced,
+    tan_near, tan_reduced,
+};
 pub use trigonometric::{SinCos, cos, sin, sin_cos, tan};

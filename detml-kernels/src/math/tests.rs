@@ -452,6 +452,32 @@ fn special_values_of_roots() {
 }
 
 #[test]
+fn trigonometric_tiers_agree() {
+    type Of = (Unary, Unary, fn(&Ieee, f32, Reduced) -> f32);
+    let all: [Of; 3] = [
+        (sin, sin_near, sin_reduced),
+        (cos, cos_near, cos_reduced),
+        (tan, tan_near, tan_reduced),
+    ];
+    let step = 997;
+    (0..MIDDLE.div_ceil(step)).into_par_iter().for_each(|i| {
+        let first = i * step;
+        for x in [first, first | 0x8000_0000] {
+            let magnitude = x & 0x7fff_ffff;
+            for (f, near, reduced) in all {
+                let y = f32::from_bits(x);
+                let want = f(&Ieee::PLAIN, y).to_bits();
+                let middle = reduced(&Ieee::PLAIN, y, reduce_middle(&Ieee::PLAIN, y));
+                assert_eq!(middle.to_bits(), want, "{x:08x}");
+                if magnitude < QUARTER_PI {
+                    assert_eq!(near(&Ieee::PLAIN, y).to_bits(), want, "{x:08x}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn sin_cos_gives_both() {
     for x in inputs(4, 20_000) {
         let x = f32::from_bits(x);

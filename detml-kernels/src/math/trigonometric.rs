@@ -32,7 +32,9 @@ const TURN_5: u32 = 0x36d8_a566;
 const TURN_6: u32 = 0x4f10_e410;
 const TURN_7: u32 = 0x7f94_58ea;
 /// The bits of pi / 4, rounded up.
-const QUARTER_PI: u32 = 0x3f49_0fdb;
+pub(crate) const QUARTER_PI: u32 = 0x3f49_0fdb;
+/// The bits of 2^23.
+pub(crate) const MIDDLE: u32 = 0x4b00_0000;
 
 /// The sine and the cosine of a remainder.
 #[derive(CubeType, Clone, Copy)]
@@ -69,6 +71,15 @@ struct Angle {
     quadrant: u32,
 }
 
+/// Words of 1 / (2 pi), of which the first may hold bits of whole turns.
+#[derive(CubeType, Clone, Copy)]
+struct Turns {
+    w0: u32,
+    w1: u32,
+    w2: u32,
+    w3: u32,
+}
+
 /// `a = quadrant * pi/2 + r.hi + r.lo`, the quadrant modulo 4, for finite `a >= 0`.
 ///
 /// After Payne and Hanek: the product of a's 24 bits with the 96 bits of 1/(2 pi) that don't make
@@ -77,10 +88,7 @@ struct Angle {
 #[cube]
 #[inline(always)]
 fn angle(ieee: &Ieee, a: f32) -> Angle {
-    let bits = prim::bits(a);
-    let m = (bits & 0x007f_ffffu32) | 0x0080_0000u32;
-    // a = m 2^(offset - 32), the zero word counted.
-    let offset = prim::wrapping_sub(bits >> 23u32, 118u32);
+    let offset = prim::wrapping_sub(prim::bits(a) >> 23u32, 118u32);
     let by_1 = (offset & 32u32) != 0u32;
     let by_2 = (offset & 64u32) != 0u32;
     let by_4 = (offset & 128u32) != 0u32;
@@ -90,10 +98,62 @@ fn angle(ieee: &Ieee, a: f32) -> Angle {
     let t3 = prim::select_u32(by_1, TURN_4, TURN_3);
     let t4 = prim::select_u32(by_1, TURN_5, TURN_4);
     let t5 = prim::select_u32(by_1, TURN_6, TURN_5);
-    let w0 = prim::select_u32(by_4, TURN_4, prim::select_u32(by_2, t2, t0));
-    let w1 = prim::select_u32(by_4, TURN_5, prim::select_u32(by_2, t3, t1));
-    let w2 = prim::select_u32(by_4, TURN_6, prim::select_u32(by_2, t4, t2));
-    let w3 = prim::select_u32(by_4, TURN_7, prim::select_u32(by_2, t5, t3));
+    let turns = Turns {
+        w0: prim::select_u32(by_4, TURN_4, prim::select_u32(by_2, t2, t0)),
+        w1: prim::select_u32(by_4, TURN_5, prim::select_u32(by_2, t3, t1)),
+        w2: prim::select_u32(by_4, TURN_6, prim::select_u32(by_2, t4, t2)),
+        w3: prim::select_u32(by_4, TURN_7, prim::select_u32(by_2, t5, t3)),
+    };
+    angle_of(ieee, reduce_by(ieee, a, turns))
+}
+
+/// An angle less a multiple of pi/2.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Reduced {
+    pub(crate) hi: f32,
+    pub(crate) lo: f32,
+    pub(crate) quadrant: u32,
+}
+
+/// What [`angle`] is of, for `|x| < 2^23`, the bits below [`MIDDLE`]: the words of 1/(2 pi) are the
+/// same for all of them. For CPU loops.
+#[inline(always)]
+pub(crate) fn reduce_middle(ieee: &Ieee, x: f32) -> Reduced {
+    let turns = Turns {
+        w0: 0u32,
+        w1: TURN_1,
+        w2: TURN_2,
+        w3: TURN_3,
+    };
+    reduce_by(ieee, ieee.abs(x), turns)
+}
+
+#[cube]
+#[inline(always)]
+fn angle_of(ieee: &Ieee, reduced: Reduced) -> Angle {
+    let r = Pair {
+        hi: reduced.hi,
+        lo: reduced.lo,
+    };
+    let values = sin_cos_pairs(ieee, r);
+    Angle {
+        sin: values.sin,
+        cos: values.cos,
+        quadrant: reduced.quadrant,
+    }
+}
+
+#[cube]
+#[inline(always)]
+fn reduce_by(ieee: &Ieee, a: f32, turns: Turns) -> Reduced {
+    let bits = prim::bits(a);
+    let m = (bits & 0x007f_ffffu32) | 0x0080_0000u32;
+    // a = m 2^(offset - 32), the zero word counted.
+    let offset = prim::wrapping_sub(bits >> 23u32, 118u32);
+    let w0 = turns.w0;
+    let w1 = turns.w1;
+    let w2 = turns.w2;
+    let w3 = turns.w3;
     let left = offset & 31u32;
     let right = prim::wrapping_sub(31u32, left);
     let f0 = (w0 << left) | ((w1 >> 1u32) >> right);
@@ -132,10 +192,9 @@ fn angle(ieee: &Ieee, a: f32) -> Angle {
     let lo = prim::from_bits(prim::bits(r.lo) ^ sign);
     let hi = prim::select(within, a, hi);
     let lo = prim::select(within, 0.0f32, lo);
-    let values = sin_cos_pairs(ieee, Pair { hi, lo });
-    Angle {
-        sin: values.sin,
-        cos: values.cos,
+    Reduced {
+        hi,
+        lo,
         quadrant: prim::select_u32(within, 0u32, quadrant),
     }
 }
@@ -166,7 +225,12 @@ pub struct SinCos {
 #[cube]
 #[inline(always)]
 pub fn sin_cos(ieee: &Ieee, x: f32) -> SinCos {
-    let a = angle(ieee, ieee.abs(x));
+    sin_cos_at(x, angle(ieee, ieee.abs(x)))
+}
+
+#[cube]
+#[inline(always)]
+fn sin_cos_at(x: f32, a: Angle) -> SinCos {
     let odd = (a.quadrant & 1u32) != 0u32;
     let sin = prim::select(odd, a.cos.hi, a.sin.hi);
     let sin_sign = (prim::bits(x) & SIGN) ^ ((a.quadrant & 2u32) << 30u32);
@@ -202,17 +266,84 @@ pub fn cos(ieee: &Ieee, x: f32) -> f32 {
 #[cube]
 #[inline(always)]
 pub fn tan(ieee: &Ieee, x: f32) -> f32 {
-    let a = angle(ieee, ieee.abs(x));
+    tan_at(ieee, x, angle(ieee, ieee.abs(x)))
+}
+
+#[cube]
+#[inline(always)]
+fn tan_at(ieee: &Ieee, x: f32, a: Angle) -> f32 {
     let odd = (a.quadrant & 1u32) != 0u32;
     let top = prim::select(odd, a.cos.hi, a.sin.hi);
     let top_lo = prim::select(odd, a.cos.lo, a.sin.lo);
     let bottom = prim::select(odd, a.sin.hi, a.cos.hi);
     let bottom_lo = prim::select(odd, a.sin.lo, a.cos.lo);
-    let inverse = ieee.div(1.0f32, bottom);
-    let q = ieee.mul(top, inverse);
-    let rest = ieee.add(ieee.fma(ieee.neg(q), bottom, top), top_lo);
-    let rest = ieee.fma(ieee.neg(q), bottom_lo, rest);
-    let y = ieee.fma(rest, inverse, q);
+    let y = quotient(
+        ieee,
+        Pair {
+            hi: top,
+            lo: top_lo,
+        },
+        Pair {
+            hi: bottom,
+            lo: bottom_lo,
+        },
+    );
     let sign = (prim::bits(x) & SIGN) ^ ((a.quadrant & 1u32) << 31u32);
     nan_unless_finite(x, flip(y, sign))
+}
+
+#[cube]
+#[inline(always)]
+fn quotient(ieee: &Ieee, top: Pair, bottom: Pair) -> f32 {
+    let inverse = ieee.div(1.0f32, bottom.hi);
+    let q = ieee.mul(top.hi, inverse);
+    let rest = ieee.add(ieee.fma(ieee.neg(q), bottom.hi, top.hi), top.lo);
+    let rest = ieee.fma(ieee.neg(q), bottom.lo, rest);
+    ieee.fma(rest, inverse, q)
+}
+
+/// [`sin()`] for `|x| < pi / 4`, the bits below [`QUARTER_PI`]: no reduction. For CPU loops.
+#[inline(always)]
+pub(crate) fn sin_near(ieee: &Ieee, x: f32) -> f32 {
+    let values = sin_cos_pairs(ieee, near(ieee, x));
+    flip(values.sin.hi, prim::bits(x) & SIGN)
+}
+
+/// [`cos()`], likewise.
+#[inline(always)]
+pub(crate) fn cos_near(ieee: &Ieee, x: f32) -> f32 {
+    sin_cos_pairs(ieee, near(ieee, x)).cos.hi
+}
+
+/// [`tan()`], likewise.
+#[inline(always)]
+pub(crate) fn tan_near(ieee: &Ieee, x: f32) -> f32 {
+    let values = sin_cos_pairs(ieee, near(ieee, x));
+    flip(quotient(ieee, values.sin, values.cos), prim::bits(x) & SIGN)
+}
+
+#[inline(always)]
+fn near(ieee: &Ieee, x: f32) -> Pair {
+    Pair {
+        hi: ieee.abs(x),
+        lo: 0.0f32,
+    }
+}
+
+/// [`sin()`] of what [`reduce_middle`] has reduced.
+#[inline(always)]
+pub(crate) fn sin_reduced(ieee: &Ieee, x: f32, reduced: Reduced) -> f32 {
+    sin_cos_at(x, angle_of(ieee, reduced)).sin
+}
+
+/// [`cos()`], likewise.
+#[inline(always)]
+pub(crate) fn cos_reduced(ieee: &Ieee, x: f32, reduced: Reduced) -> f32 {
+    sin_cos_at(x, angle_of(ieee, reduced)).cos
+}
+
+/// [`tan()`], likewise.
+#[inline(always)]
+pub(crate) fn tan_reduced(ieee: &Ieee, x: f32, reduced: Reduced) -> f32 {
+    tan_at(ieee, x, angle_of(ieee, reduced))
 }

@@ -5,10 +5,13 @@ use super::Place;
 use super::table::{Apply, Op, Visitor};
 use crate::device::{Loop, Simd};
 use crate::ieee::Ieee;
+use crate::math;
 use crate::ops::parallel::for_chunks;
 
 /// Words gathered at a time.
 const BLOCK: usize = 1024;
+/// Words whose largest decides how they are computed.
+const TIER: usize = 256;
 /// Words that are worth a task of their own.
 const TASK: usize = 1 << 16;
 
@@ -178,14 +181,26 @@ impl<A: Apply> Loop for Task<'_, A> {
 fn apply<A: Apply>(ieee: &Ieee, out: &mut [u32], [a, b, c]: [&[u32]; 3]) {
     match A::ARITY {
         1 => {
-            for (o, a) in out.iter_mut().zip(a) {
-                *o = A::apply(ieee, *a, 0, 0);
+            if A::TIERED {
+                for (out, a) in out.chunks_mut(TIER).zip(a.chunks(TIER)) {
+                    by_tier::<A>(ieee, out, a);
+                }
+            } else {
+                let mut any = 0;
+                for (o, a) in out.iter_mut().zip(a) {
+                    *o = A::apply(ieee, *a, 0, 0);
+                    any |= *o;
+                }
+                several(any);
             }
         }
         2 => {
+            let mut any = 0;
             for ((o, a), b) in out.iter_mut().zip(a).zip(b) {
                 *o = A::apply(ieee, *a, *b, 0);
+                any |= *o;
             }
+            several(any);
         }
         _ => {
             for (((o, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
@@ -193,6 +208,55 @@ fn apply<A: Apply>(ieee: &Ieee, out: &mut [u32], [a, b, c]: [&[u32]; 3]) {
             }
         }
     }
+}
+
+/// Takes the union of a loop's results: only in a loop with a reduction do compilers keep several
+/// vectors in flight, and the functions are long chains of dependent operations.
+#[inline(always)]
+fn several(any: u32) {
+    std::hint::black_box(any);
+}
+
+/// One loop for each tier, by the largest argument.
+#[inline(always)]
+fn by_tier<A: Apply>(ieee: &Ieee, out: &mut [u32], a: &[u32]) {
+    let mut most = 0;
+    for a in a {
+        most = most.max(a & 0x7fff_ffff);
+    }
+    let mut any = 0;
+    if most < math::QUARTER_PI {
+        for (o, a) in out.iter_mut().zip(a) {
+            *o = A::near(ieee, *a);
+            any |= *o;
+        }
+    } else if most < math::MIDDLE {
+        // In two loops: shorter chains, and fewer numbers in registers.
+        let (mut hi, mut lo, mut quadrant) = ([0.0; TIER], [0.0; TIER], [0; TIER]);
+        let reduced = hi.iter_mut().zip(&mut lo).zip(&mut quadrant);
+        for (a, ((hi, lo), quadrant)) in a.iter().zip(reduced) {
+            let reduced = math::reduce_middle(ieee, f32::from_bits(*a));
+            (*hi, *lo, *quadrant) = (reduced.hi, reduced.lo, reduced.quadrant);
+            any |= *quadrant;
+        }
+        several(any);
+        let reduced = hi.iter().zip(&lo).zip(&quadrant);
+        for ((o, a), ((hi, lo), quadrant)) in out.iter_mut().zip(a).zip(reduced) {
+            let reduced = math::Reduced {
+                hi: *hi,
+                lo: *lo,
+                quadrant: *quadrant,
+            };
+            *o = A::reduced(ieee, *a, reduced);
+            any |= *o;
+        }
+    } else {
+        for (o, a) in out.iter_mut().zip(a) {
+            *o = A::apply(ieee, *a, 0, 0);
+            any |= *o;
+        }
+    }
+    several(any);
 }
 
 pub(super) fn iota(out: &mut [u32], first: u32, step: u32) {

@@ -4,6 +4,7 @@
 //! Every operand and result is a word; what it means is a function's own affair.
 
 use crate::ieee::{Ieee, IeeeExpand};
+use crate::math;
 use crate::prim;
 use cubecl::prelude::*;
 
@@ -12,7 +13,22 @@ pub(super) trait Apply {
     /// Operands it takes.
     const ARITY: usize;
 
+    /// Whether small arguments of a function of one number take less work than others.
+    const TIERED: bool = false;
+
     fn apply(ieee: &Ieee, a: u32, b: u32, c: u32) -> u32;
+
+    /// [`apply`](Self::apply) where `|a| < pi / 4`.
+    #[inline(always)]
+    fn near(ieee: &Ieee, a: u32) -> u32 {
+        Self::apply(ieee, a, 0, 0)
+    }
+
+    /// [`apply`](Self::apply) where `|a| < 2^23`, from what [`math::reduce_middle`] gives.
+    #[inline(always)]
+    fn reduced(ieee: &Ieee, a: u32, _reduced: math::Reduced) -> u32 {
+        Self::apply(ieee, a, 0, 0)
+    }
 }
 
 /// What runs with a function's type.
@@ -115,7 +131,8 @@ macro_rules! table {
     ($(
         $(#[$enum_doc:meta])*
         $vis:vis $Enum:ident $module:ident $types:tt -> $ret:ident {
-            $($(#[$doc:meta])* $Variant:ident = $($path:ident)::+,)+
+            $($(#[$doc:meta])* $Variant:ident = $($path:ident)::+
+                $([$near:ident, $reduced:ident])?,)+
         }
     )+) => {
         $(
@@ -143,6 +160,17 @@ macro_rules! table {
                             let r = call!(super::super::$($path)::+, ieee, [a, b, c], $types);
                             encode!($ret, r)
                         }
+                        $(
+                            const TIERED: bool = true;
+                            #[inline(always)]
+                            fn near(ieee: &Ieee, a: u32) -> u32 {
+                                prim::bits(math::$near(ieee, prim::from_bits(a)))
+                            }
+                            #[inline(always)]
+                            fn reduced(ieee: &Ieee, a: u32, reduced: math::Reduced) -> u32 {
+                                prim::bits(math::$reduced(ieee, prim::from_bits(a), reduced))
+                            }
+                        )?
                     }
                 )+
             }
@@ -268,11 +296,11 @@ table! {
         /// The logarithm to base 10.
         Log10 = math::log10,
         /// The sine.
-        Sin = math::sin,
+        Sin = math::sin [sin_near, sin_reduced],
         /// The cosine.
-        Cos = math::cos,
+        Cos = math::cos [cos_near, cos_reduced],
         /// The tangent.
-        Tan = math::tan,
+        Tan = math::tan [tan_near, tan_reduced],
         /// The inverse sine.
         Asin = math::asin,
         /// The inverse cosine.

@@ -5,6 +5,7 @@ use crate::testing::boundaries;
 backend_suite! {
     functions_of_one,
     functions_of_more,
+    arguments_of_every_tier,
     n6_tails_and_empty,
     n6_operands_of_every_kind,
     any_shape_and_stride,
@@ -112,6 +113,36 @@ fn every_function(device: &Device, which: fn(&Op) -> bool) {
                 nans.into_iter().all(|x| *x == 0x7fc0_0000),
                 "{op:?} leaves a NaN as it was"
             );
+        }
+    }
+}
+
+/// Loops that look at the largest argument of a block, on either side of every limit.
+fn arguments_of_every_tier(device: &Device) {
+    for (seed, op) in [Unary::Sin, Unary::Cos, Unary::Tan].into_iter().enumerate() {
+        for limit in [
+            0x3f49_0fda,
+            0x3f49_0fdb,
+            0x4aff_ffff,
+            0x4b00_0000,
+            0x7f80_0000,
+        ] {
+            let n = 1100;
+            let mut x: Vec<u32> = (0..n as u32)
+                .map(|i| {
+                    let h = hash(seed as u32, i);
+                    (hash(h, limit) % limit) | (h & 0x8000_0000)
+                })
+                .collect();
+            // Half of them lie at the limit.
+            for (i, x) in x.iter_mut().enumerate().skip(n / 2) {
+                *x = (limit - (i % 7) as u32) | (*x & 0x8000_0000);
+            }
+            x[300] = limit;
+            x[301] = 0x8000_0000;
+            x[302] = 0;
+            x[303] = 1;
+            check(device, op.into(), [1, n], &[Given::Full(x)], &vec![0; n]);
         }
     }
 }

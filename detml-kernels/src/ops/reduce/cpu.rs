@@ -13,6 +13,8 @@ use std::ops::Range;
 const TASK: usize = 1 << 16;
 /// Columns that are folded together: their states stay in the first cache.
 const TILE: usize = 512;
+/// Words a lane of those whose lanes are joined by four at once, at most.
+const MOST: usize = 4;
 /// Columns of which all lanes do.
 const NARROW: usize = 64;
 
@@ -198,81 +200,62 @@ fn segment<F: Traits>(ieee: &Ieee, x: &[u32], first: u32, shift: u32) -> State {
     }
 }
 
-/// The extreme of some numbers: first its value, by comparisons alone, then where it is.
+/// The extreme of some numbers: first its value, then where it is. Integers that order as the
+/// numbers do are compared, for only their reductions are vectorised.
 #[inline(always)]
 fn extreme<F: Traits>(ieee: &Ieee, x: &[u32], first: u32, extreme: Extreme) -> State {
-    const WIDE: usize = 128;
-    let start = if extreme.greatest {
-        f32::NEG_INFINITY
-    } else {
-        f32::INFINITY
-    };
-    let mut best = [start; WIDE];
-    let mut nan = [0u32; WIDE];
-    for x in x.chunks(WIDE) {
-        let (best, nan) = (&mut best[..x.len()], &mut nan[..x.len()]);
-        for j in 0..x.len() {
-            let x = f32::from_bits(x[j]);
-            let better = if extreme.greatest {
-                ieee.lt(best[j], x)
-            } else {
-                ieee.lt(x, best[j])
-            };
-            best[j] = ieee.select(better, x, best[j]);
-            nan[j] |= u32::from(ieee.is_nan(x));
-        }
+    const MAGNITUDE: u32 = 0x7fff_ffff;
+    // A key undoes itself.
+    let key = |x: u32| x as i32 ^ ((x as i32 >> 31) & i32::MAX);
+    // The least is the greatest of the inverted keys.
+    let inverted = if extreme.greatest { 0 } else { -1 };
+    let mut best = i32::MIN;
+    let mut largest = 0;
+    for &x in x {
+        best = best.max(key(x) ^ inverted);
+        largest = largest.max(x & MAGNITUDE);
     }
-    let mut value = start;
-    let mut any_nan = 0;
-    for j in 0..WIDE {
-        let better = if extreme.greatest {
-            ieee.lt(value, best[j])
-        } else {
-            ieee.lt(best[j], value)
-        };
-        value = ieee.select(better, best[j], value);
-        any_nan |= nan[j];
-    }
-    let mut found = value.to_bits();
+    let mut found = key((best ^ inverted) as u32) as u32;
     let mut place = 0;
-    let zero = found & 0x7fff_ffff == 0;
-    if any_nan != 0 {
+    if largest > 0x7f80_0000 {
         found = f32::NAN.to_bits();
         if extreme.placed {
-            place = x
-                .iter()
-                .position(|&x| x & 0x7fff_ffff > 0x7f80_0000)
-                .unwrap_or(0);
+            place = position(x, |x| u32::from(x & MAGNITUDE <= 0x7f80_0000));
         }
     } else if extreme.placed {
-        let other = if zero { found ^ 0x8000_0000 } else { found };
-        place = position(x, found, other);
-    } else if zero {
-        let wanted = if extreme.greatest { 0 } else { 0x8000_0000 };
-        let there = position(x, wanted, wanted) < x.len();
-        found = if there { wanted } else { wanted ^ 0x8000_0000 };
+        // Zeros are equal.
+        let mask = if found & MAGNITUDE == 0 {
+            MAGNITUDE
+        } else {
+            u32::MAX
+        };
+        place = position(x, |x| (x ^ found) & mask);
     }
     F::step(ieee, F::start(), found, first.wrapping_add(place as u32), 0)
 }
 
-/// The place of the first word that is one of two; the length if there is none.
+/// The place of the first word whose distance from what is wanted is 0; 0 if there is none.
 #[inline(always)]
-fn position(x: &[u32], one: u32, other: u32) -> usize {
-    const WIDE: usize = 64;
-    for (i, x) in x.chunks(WIDE).enumerate() {
-        let mut any = 0;
-        for j in 0..x.len() {
-            any |= u32::from(x[j] == one) | u32::from(x[j] == other);
+fn position(x: &[u32], distance: impl Fn(u32) -> u32) -> usize {
+    const BLOCK: usize = 512;
+    for (i, x) in x.chunks(BLOCK).enumerate() {
+        let mut least = u32::MAX;
+        for x in x {
+            least = least.min(distance(*x));
         }
-        if any != 0 {
-            for j in 0..x.len() {
-                if x[j] == one || x[j] == other {
-                    return i * WIDE + j;
-                }
+        if least == 0 {
+            let mut place = u32::MAX;
+            for (j, x) in x.iter().enumerate() {
+                place = place.min(if distance(*x) == 0 {
+                    j as u32
+                } else {
+                    u32::MAX
+                });
             }
+            return i * BLOCK + place as usize;
         }
     }
-    x.len()
+    0
 }
 
 /// Folds words by `L` lanes: all there are, or as many as there are words.
@@ -386,7 +369,7 @@ pub(super) fn columns<F: Traits>(
             let begin = range.start + first / columns * SEGMENT;
             let rows = begin..(begin + SEGMENT).min(range.end);
             for_chunks(states, width, threads && tiles > 1, &|column, states| {
-                simd.dispatch(Tile::<F> {
+                let tile = Tile::<F> {
                     x,
                     columns,
                     rows: rows.clone(),
@@ -395,7 +378,12 @@ pub(super) fn columns<F: Traits>(
                     shift,
                     states,
                     _fold: PhantomData,
-                });
+                };
+                if tile.short() {
+                    simd.dispatch(Short(tile));
+                } else {
+                    simd.dispatch(tile);
+                }
             });
         },
     );
@@ -434,7 +422,30 @@ impl<F: Traits> Loop for Tile<'_, F> {
     }
 }
 
+/// A tile whose lanes have few words, see [`Tile::fours`].
+struct Short<'a, F>(Tile<'a, F>);
+
+impl<F: Traits> Loop for Short<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self, ieee: Ieee) {
+        if F::KIND.sum() {
+            self.0.fours(&ieee);
+        }
+    }
+}
+
 impl<F: Traits> Tile<'_, F> {
+    /// Lanes with elements, and as many others as make them a power of two.
+    fn lanes(&self) -> usize {
+        self.rows.len().next_power_of_two().min(LANES)
+    }
+
+    fn short(&self) -> bool {
+        let lanes = self.lanes();
+        F::KIND.sum() && self.states.len() > NARROW && lanes >= 4 && self.rows.len() <= MOST * lanes
+    }
+
     /// A row's words follow the one before: all lanes of all columns in one stretch.
     #[inline(always)]
     fn stretch(self, ieee: &Ieee) {
@@ -496,6 +507,56 @@ impl<F: Traits> Tile<'_, F> {
             }
         }
         self.store(&a, &b);
+    }
+
+    /// As [`chains`](Self::chains), four lanes at a time from words to their join: where a lane has
+    /// few words, its states are not worth memory. For sums alone.
+    #[inline(always)]
+    fn fours(self, ieee: &Ieee) {
+        let width = self.states.len();
+        let lanes = self.lanes();
+        let depth = lanes.trailing_zeros() as usize - 2;
+        let mut held = vec![0; (depth + 1) * width];
+        let zeros = vec![0; width];
+        let mut top = 0;
+        for t in 0..lanes / 4 {
+            let out = &mut held[top * width..(top + 1) * width];
+            self.four(ieee, 4 * t, lanes, &zeros, out);
+            top += 1;
+            for _ in 0..(t as u32).trailing_ones() {
+                top -= 1;
+                let (low, high) = held.split_at_mut(top * width);
+                let low = &mut low[(top - 1) * width..];
+                join_rows::<F>(ieee, low, &mut [], high, &[]);
+            }
+        }
+        self.store(&held, &[]);
+    }
+
+    /// The join of lanes `t` to `t + 3` of each column.
+    #[inline(always)]
+    fn four(&self, ieee: &Ieee, t: usize, lanes: usize, zeros: &[u32], out: &mut [u32]) {
+        let width = out.len();
+        let shift = 32 - lanes.trailing_zeros();
+        let first: [usize; 4] =
+            std::array::from_fn(|k| (((t + k) as u32).reverse_bits() >> shift) as usize);
+        // A zero changes no lane of a sum.
+        let x: [[&[u32]; 4]; MOST] = std::array::from_fn(|n| {
+            std::array::from_fn(|k| {
+                let r = self.rows.start + first[k] + n * lanes;
+                if r < self.rows.end {
+                    let at = r * self.columns + self.column;
+                    &self.x[at..at + width]
+                } else {
+                    zeros
+                }
+            })
+        });
+        match self.rows.len().div_ceil(lanes) {
+            1 => join_four::<F, 1>(ieee, x, out),
+            2 => join_four::<F, 2>(ieee, x, out),
+            _ => join_four::<F, MOST>(ieee, x, out),
+        }
     }
 
     /// A lane of each column, into `a` and `b`.
@@ -564,6 +625,23 @@ impl<F: Traits> Tile<'_, F> {
     }
 }
 
+/// The join of four lanes of each column, of `N` words a lane.
+#[inline(always)]
+fn join_four<F: Traits, const N: usize>(ieee: &Ieee, x: [[&[u32]; 4]; MOST], out: &mut [u32]) {
+    let width = out.len();
+    let x = x.map(|x| x.map(|x| &x[..width]));
+    for c in 0..width {
+        let mut s = [F::start(); 4];
+        for x in &x[..N] {
+            for k in 0..4 {
+                s[k] = F::step(ieee, s[k], x[k][c], 0, 0);
+            }
+        }
+        let low = F::join(ieee, s[0], s[1]);
+        out[c] = F::join(ieee, low, F::join(ieee, s[2], s[3])).a;
+    }
+}
+
 /// `low = join(low, high)` for each column.
 #[inline(always)]
 fn join_rows<F: Traits>(ieee: &Ieee, a: &mut [u32], b: &mut [u32], a_high: &[u32], b_high: &[u32]) {
@@ -601,6 +679,12 @@ impl<F: Traits> Loop for FinishColumns<'_, F> {
     #[inline(always)]
     fn run(self, ieee: Ieee) {
         let columns = self.out.len();
+        if self.states.len() == columns {
+            for (state, out) in self.states.iter().zip(self.out) {
+                *out = F::finish(&ieee, *state, self.n, self.ddof);
+            }
+            return;
+        }
         let mut column = Vec::with_capacity(self.states.len() / columns.max(1));
         for (c, out) in self.out.iter_mut().enumerate() {
             column.clear();

@@ -90,6 +90,11 @@ pub(super) struct Extreme {
 }
 
 impl Kind {
+    /// Whether it is a sum of which a zero changes no state.
+    pub(super) const fn sum(self) -> bool {
+        matches!(self.fold, Name::Sum | Name::Mean | Name::SumSquares)
+    }
+
     /// Whether the result does not depend on the order.
     pub(super) const fn exact(self) -> bool {
         !matches!(

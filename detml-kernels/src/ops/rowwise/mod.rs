@@ -29,7 +29,8 @@
 //!
 //! # Memory
 //! The results, and up to four numbers for each row and segment of 4096 (rows longer than 8192 on
-//! Vulkan and Metal, than 32768 on CUDA and HIP), or each column and 4096 rows.
+//! Vulkan and Metal, than 32768 on CUDA and HIP), or each column and 4096 rows. On a CPU 64 KiB for
+//! each thread beside it.
 
 mod cpu;
 mod gpu;

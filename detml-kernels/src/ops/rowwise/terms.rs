@@ -96,6 +96,11 @@ impl Op {
         )
     }
 
+    /// Whether the sum is that of exponentials.
+    pub(crate) const fn exponential(self) -> bool {
+        matches!(self, Self::Softmax | Self::LogSoftmax)
+    }
+
     /// Whether `h` costs more than a load.
     pub(crate) const fn kept(self) -> bool {
         matches!(self, Self::Softmax)
