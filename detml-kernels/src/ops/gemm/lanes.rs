@@ -91,6 +91,26 @@ pub(in crate::ops) trait Lanes: Copy {
             }
         }
     }
+    /// Four elements of each of [`WIDTH`](Self::WIDTH) rows, `lane` apart, as four vectors.
+    ///
+    /// # Safety
+    /// They can be read.
+    #[inline(always)]
+    unsafe fn turned(rows: *const f32, lane: usize) -> [Self; 4] {
+        let mut all = [[0.0f32; 16]; 4];
+        for i in 0..Self::WIDTH {
+            for t in 0..4 {
+                // SAFETY: the caller's promise.
+                all[t][i] = unsafe { *rows.add(i * lane + t) };
+            }
+        }
+        let mut out = [Self::splat(0.0); 4];
+        for t in 0..4 {
+            // SAFETY: no vector is longer.
+            out[t] = unsafe { Self::load_at(all[t].as_ptr()) };
+        }
+        out
+    }
     /// The first [`WIDTH`](Self::WIDTH) elements.
     #[inline(always)]
     fn load(x: &[f32]) -> Self {
@@ -326,8 +346,56 @@ mod x86 {
         _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), lane)
     }
 
+    /// Elements of each quarter of four vectors as those of four others.
+    macro_rules! columns {
+        ($x:expr, $low:ident, $high:ident, $shuffle:ident) => {{
+            let [a, b, c, d] = $x;
+            let (ab, ab_high) = ($low(a, b), $high(a, b));
+            let (cd, cd_high) = ($low(c, d), $high(c, d));
+            [
+                $shuffle::<0x44>(ab, cd),
+                $shuffle::<0xee>(ab, cd),
+                $shuffle::<0x44>(ab_high, cd_high),
+                $shuffle::<0xee>(ab_high, cd_high),
+            ]
+        }};
+    }
+
+    /// [`Lanes::turned`].
+    #[inline]
+    #[target_feature(enable = "avx")]
+    unsafe fn turned8(rows: *const f32, lane: usize) -> [__m256; 4] {
+        // SAFETY: the caller's promise.
+        let row = |i: usize| unsafe { _mm_loadu_ps(rows.add(i * lane)) };
+        let pair = |i| _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(row(i)), row(i + 4));
+        let x = [pair(0), pair(1), pair(2), pair(3)];
+        columns!(x, _mm256_unpacklo_ps, _mm256_unpackhi_ps, _mm256_shuffle_ps)
+    }
+
+    /// [`Lanes::turned`].
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn turned16(rows: *const f32, lane: usize) -> [__m512; 4] {
+        // SAFETY: the caller's promise.
+        let row = |i: usize| unsafe { _mm_loadu_ps(rows.add(i * lane)) };
+        let four = |i| {
+            let x = _mm512_castps128_ps512(row(i));
+            let x = _mm512_insertf32x4::<1>(x, row(i + 4));
+            let x = _mm512_insertf32x4::<2>(x, row(i + 8));
+            _mm512_insertf32x4::<3>(x, row(i + 12))
+        };
+        let x = [four(0), four(1), four(2), four(3)];
+        columns!(x, _mm512_unpacklo_ps, _mm512_unpackhi_ps, _mm512_shuffle_ps)
+    }
+
     macro_rules! turned {
-        () => {
+        ($turned:ident) => {
+            #[inline(always)]
+            unsafe fn turned(rows: *const f32, lane: usize) -> [Self; 4] {
+                // SAFETY: as in `splat`, and the caller's promise.
+                unsafe { $turned(rows, lane) }
+            }
+
             #[inline(always)]
             unsafe fn turn(rows: [*const f32; 8], at: usize, out: *mut f32, to: usize) {
                 // SAFETY: as in `splat`, and the caller's promise.
@@ -354,7 +422,7 @@ mod x86 {
                 unsafe { _mm256_maskstore_ps(x, first(n), self) }
             }
 
-            turned!();
+            turned!(turned8);
         },
         _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, _mm256_add_ps,
         _mm256_mul_ps,
@@ -380,7 +448,7 @@ mod x86 {
                 unsafe { _mm512_mask_storeu_ps(x, mask, self) }
             }
 
-            turned!();
+            turned!(turned16);
         },
         _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, _mm512_add_ps,
         _mm512_mul_ps,

@@ -1,5 +1,6 @@
 //! The micro-kernel: a tile of chains in registers.
 
+use super::Source;
 use crate::device::Loop;
 use crate::ieee::Ieee;
 use crate::ops::gemm::lanes::{Lanes, prefetch};
@@ -313,6 +314,136 @@ unsafe fn terms<L: Lanes, const T: usize>(x: &Stream<'_, L>, term: usize, ieee: 
                 } else {
                     store(x.running.at(r, column), sum, part);
                 }
+            }
+        }
+    }
+}
+
+/// Columns that [`Across`] runs at once.
+pub(super) const ABREAST: usize = 16;
+
+/// Few rows by columns whose terms lie side by side: terms of neighbouring columns are turned in
+/// registers on their way from memory, and meanwhile the next panel is asked for in long pieces.
+pub(super) struct Across<'a, L, const R: usize> {
+    /// Rows and terms of any distance.
+    pub(super) a: Source<'a>,
+    pub(super) b: Source<'a>,
+    /// At least 4.
+    pub(super) k: usize,
+    pub(super) panel: usize,
+    /// At least [`ABREAST`].
+    pub(super) columns: usize,
+    pub(super) out: Place,
+    pub(super) end: End,
+    pub(super) lanes: PhantomData<L>,
+}
+
+impl<L: Lanes, const R: usize> Loop for Across<'_, L, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, ieee: Ieee) {
+        match L::WIDTH {
+            16 => across::<L, R, 1>(&self, ieee),
+            8 => across::<L, R, 2>(&self, ieee),
+            _ => across::<L, R, 4>(&self, ieee),
+        }
+    }
+}
+
+#[inline(always)]
+fn across<L: Lanes, const R: usize, const V: usize>(x: &Across<'_, L, R>, ieee: Ieee) {
+    let (a, b, k) = (x.a, x.b, x.k);
+    let reach = |lanes: usize, s: Source<'_>| {
+        (lanes - 1).saturating_mul(s.lane) + (k - 1).saturating_mul(s.k)
+    };
+    assert!(k >= 4 && reach(R, a) < a.data.len());
+    assert!(x.columns >= ABREAST && b.k == 1 && reach(x.columns, b) < b.data.len());
+    for column in (0..x.columns).step_by(ABREAST) {
+        // The last columns overlap those before rather than be fewer.
+        let column = column.min(x.columns - ABREAST);
+        let rows = b.data.as_ptr().wrapping_add(column * b.lane);
+        let mut totals = [[L::splat(0.0); V]; R];
+        for from in (0..k).step_by(x.panel) {
+            let len = x.panel.min(k - from);
+            let (next, ahead) = if from + len < k {
+                (rows.wrapping_add(from + len), k - from - len)
+            } else {
+                (rows.wrapping_add(ABREAST * b.lane), k)
+            };
+            let lines = ahead.min(x.panel).div_ceil(16);
+            let steps = len.div_ceil(16);
+            // `N6`: a chain over ascending k that starts from +0, and panels in their order.
+            let mut sums = [[L::splat(0.0); V]; R];
+            for step in 0..steps {
+                for row in step * ABREAST / steps..(step + 1) * ABREAST / steps {
+                    for line in 0..lines {
+                        prefetch(next.wrapping_add(row * b.lane + 16 * line));
+                    }
+                }
+                let end = from + len.min(16 * (step + 1));
+                let mut at = from + 16 * step;
+                while at + 4 <= end {
+                    // SAFETY: the operands hold the terms (asserted above).
+                    unsafe { turned::<L, R, V>(a, rows, b.lane, at, 0, &mut sums, ieee) };
+                    at += 4;
+                }
+                if at < end {
+                    // Four terms that end with the last one, of which the first are done.
+                    let first = end.max(4) - 4;
+                    // SAFETY: as above.
+                    unsafe {
+                        turned::<L, R, V>(a, rows, b.lane, first, at - first, &mut sums, ieee)
+                    };
+                }
+            }
+            for r in 0..R {
+                for v in 0..V {
+                    totals[r][v] = if from == 0 {
+                        sums[r][v]
+                    } else {
+                        totals[r][v].add(sums[r][v], ieee)
+                    };
+                }
+            }
+        }
+        for r in 0..R {
+            for v in 0..V {
+                // SAFETY: the places are of the task's tile.
+                unsafe {
+                    let out = x.out.at(r, column + v * L::WIDTH);
+                    close(out, totals[r][v], 0, x.end, ieee);
+                }
+            }
+        }
+    }
+}
+
+/// Of the four terms at `at` those from `skip` on.
+///
+/// # Safety
+/// `a` holds the terms of `R` rows, and so do `V` vectors of rows, `lane` apart.
+#[inline(always)]
+unsafe fn turned<L: Lanes, const R: usize, const V: usize>(
+    a: Source<'_>,
+    rows: *const f32,
+    lane: usize,
+    at: usize,
+    skip: usize,
+    sums: &mut [[L; V]; R],
+    ieee: Ieee,
+) {
+    for v in 0..V {
+        // SAFETY: the caller's promise.
+        let b = unsafe { L::turned(rows.add(v * L::WIDTH * lane + at), lane) };
+        for t in 0..4 {
+            if t < skip {
+                continue;
+            }
+            for r in 0..R {
+                // SAFETY: the caller's promise.
+                let a = L::splat(unsafe { *a.data.as_ptr().add(r * a.lane + (at + t) * a.k) });
+                sums[r][v] = a.fma(b[t], sums[r][v], ieee);
             }
         }
     }

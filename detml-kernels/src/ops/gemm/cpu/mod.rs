@@ -18,7 +18,7 @@ use crate::device::{Loop, Simd};
 use crate::ieee::Ieee;
 use crate::ops::parallel::for_chunks;
 use bytemuck::{Pod, Zeroable};
-use kernel::{Chains, End, Place, Stream};
+use kernel::{ABREAST, Across, Chains, End, Place, Stream};
 pub(in crate::ops) use kernel::{Micro, With};
 use pack::{Pack, SLACK};
 use rayon::prelude::*;
@@ -116,6 +116,8 @@ const TOTALS: usize = BLOCK * COLUMNS;
 const SKINNY: usize = 32;
 /// Elements of an operand's panel that may be read again and again from where it lies.
 const NEAR: usize = 1 << 14;
+/// Rows up to which columns of `b` whose terms lie side by side are turned in registers.
+const ALONE: usize = 4;
 /// Rows up to which a panel of `b` runs through the chains of all columns.
 const FEW: usize = 8;
 /// Terms of a few long rows of `b` that are packed at once.
@@ -311,6 +313,15 @@ impl Job<'_> {
         let (rows, columns) = (tile.rows.len(), tile.columns.len());
         let (a, b) = (self.a.batch(tile.batch), self.b.batch(tile.batch));
         let (a, b) = (a.lanes(tile.rows.start), b.lanes(tile.columns.start));
+        if rows <= ALONE && self.across(columns) {
+            match rows {
+                1 => self.sum_across::<L, 1>(a, b, tile, done),
+                2 => self.sum_across::<L, 2>(a, b, tile, done),
+                3 => self.sum_across::<L, 3>(a, b, tile, done),
+                _ => self.sum_across::<L, 4>(a, b, tile, done),
+            }
+            return;
+        }
         let most = p.panel.min(p.k);
         let wide = L::WIDTH * L::VECTORS;
         let (direct_a, direct_b) =
@@ -513,6 +524,58 @@ impl Job<'_> {
         });
     }
 
+    /// Whether few rows by so many columns can be formed by [`Across`].
+    fn across(&self, columns: usize) -> bool {
+        self.b.k == 1 && self.p.k >= 4 && columns >= ABREAST && self.direct != Some(false)
+    }
+
+    /// Forms a tile of `R` rows that begins with the first lanes of `a` and `b`.
+    fn sum_across<L: Lanes, const R: usize>(
+        &self,
+        a: Source<'_>,
+        b: Source<'_>,
+        tile: Tile,
+        done: Done,
+    ) {
+        let p = &self.p;
+        let columns = tile.columns.len();
+        let in_place = self.c.column == 1 && (done == Done::Copy || !p.added());
+        let length = if in_place { 0 } else { R * columns };
+        with_scratch([length, 0, 0, 0], |[totals, ..]| {
+            let out = if in_place {
+                self.c.from(tile.batch, tile.rows.start, tile.columns.start)
+            } else {
+                Place {
+                    data: totals.as_mut_ptr(),
+                    row: columns,
+                }
+            };
+            L::dispatch(Across::<L, R> {
+                a,
+                b,
+                k: p.k,
+                panel: p.panel,
+                columns,
+                out,
+                end: End {
+                    add: false,
+                    finish: (in_place && done == Done::Finish).then_some(p.alpha),
+                },
+                lanes: PhantomData,
+            });
+            if !in_place {
+                L::dispatch(Finish::<L> {
+                    lanes_type: PhantomData,
+                    p,
+                    totals,
+                    stride: columns,
+                    c: self.c,
+                    tile,
+                });
+            }
+        });
+    }
+
     /// What the next member of a batch needs, where a tile is a small member.
     fn soon(&self, tile: &Tile) -> Soon {
         let p = &self.p;
@@ -560,7 +623,9 @@ impl Job<'_> {
         let p = &self.p;
         let width = L::WIDTH * L::VECTORS;
         let in_place = self.c.column == 1 && !p.added();
-        let (max_rows, max_columns) = if p.m <= SKINNY && self.b.k == 1 {
+        let (max_rows, max_columns) = if p.m <= ALONE && self.across(p.n) {
+            (p.m, TOTALS)
+        } else if p.m <= SKINNY && self.b.k == 1 {
             // A few long rows of `b` are read side by side from end to end.
             (p.m, width)
         } else if p.m <= SKINNY {
