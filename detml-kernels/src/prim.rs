@@ -91,8 +91,18 @@ primitive! {
     expand(scope) { x.__expand_sqrt_method(scope) }
 }
 
+/// `ordered`, a comparison of `a` and `b` that is false with a NaN.
+///
+/// LLVM (to 22, for one) turns `a < c || b < c` into `fminnm(a, b) < c` for Arm, and this minimum
+/// of a signaling NaN and a number is NaN. Asked whether they are numbers too, it doesn't.
+#[inline(always)]
+fn numbers(ordered: bool, a: f32, b: f32) -> bool {
+    let number = |x: f32| x.to_bits() & 0x7fff_ffff <= 0x7f80_0000;
+    ordered & (cfg!(not(target_arch = "aarch64")) || number(a) & number(b))
+}
+
 primitive! {
-    fn lt(a: f32, b: f32) -> bool { a < b }
+    fn lt(a: f32, b: f32) -> bool { numbers(a < b, a, b) }
     expand(scope) { cubecl::prelude::lt::expand::<f32>(scope, a, b) }
 }
 
@@ -102,7 +112,7 @@ primitive! {
 }
 
 primitive! {
-    fn le(a: f32, b: f32) -> bool { a <= b }
+    fn le(a: f32, b: f32) -> bool { numbers(a <= b, a, b) }
     expand(scope) { cubecl::prelude::le::expand::<f32>(scope, a, b) }
 }
 

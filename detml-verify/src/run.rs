@@ -156,21 +156,30 @@ fn today() -> String {
 /// Runs the chosen lanes on `device` and hands on the lines of a witness, in order.
 ///
 /// Code that asks for the current device gets `device`'s backend; that this is `device` itself
-/// (a level of the CPU) is the caller's affair, by `DETML_SIMD`.
+/// (a level of the CPU) is the caller's affair, by `DETML_SIMD`. `called` is what the head calls the
+/// device, where its own name would hide what computes: an emulator's.
 ///
 /// # Errors
-/// Those of the selection, of the probe and of `emit`.
+/// `InvalidParameter` if `called` is no line of text of at most 200 bytes; those of the selection, of the probe and of `emit`.
 pub fn witness(
     device: &Device,
+    called: Option<&str>,
     selection: &Selection,
     mut emit: impl FnMut(Line) -> Result<()>,
 ) -> Result<()> {
     let (lanes, fixtures) = selection.resolve()?;
+    if let Some(called) = called.filter(|called| !is_text(called)) {
+        return Err(Error::parameter(
+            "called",
+            "a line of text",
+            format!("`{}`", called.escape_debug()),
+        ));
+    }
     emit(Line::Witness {
         profile: NUMERIC_PROFILE.into(),
         version: env!("CARGO_PKG_VERSION").into(),
         column: column(device),
-        device: device_name(device),
+        device: called.map_or_else(|| device_name(device), str::to_owned),
         float_profile: float_profile(device)?,
         toolchain: toolchain(),
         date: today(),

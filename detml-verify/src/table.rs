@@ -88,12 +88,14 @@ pub struct Table {
 }
 
 /// The columns that detml promises, with their letters.
-const COLUMNS: [(char, &str); 9] = [
+const COLUMNS: [(char, &str); 11] = [
     ('p', "cpu-x86_64-plain"),
     ('2', "cpu-x86_64-avx2"),
     ('5', "cpu-x86_64-avx512"),
+    ('b', "cpu-aarch64-plain"),
     ('a', "cpu-aarch64-neon"),
     ('l', "vulkan-lavapipe"),
+    ('s', "vulkan-swiftshader"),
     ('v', "vulkan-nvidia"),
     ('c', "cuda-sm90"),
     ('h', "hip"),
@@ -433,11 +435,11 @@ mod tests {
         table.merge(&witness("cuda-sm90", HASH));
         table.merge(&witness("cuda-sm120", HASH));
         let entry = table.entries.values().next().unwrap();
-        assert_eq!(entry.witnesses, "pcb");
+        assert_eq!(entry.witnesses, "pcd");
         assert_eq!(Table::parse(&table.to_text(), "test"), Ok(table.clone()));
         // Another hash is no witness.
         table.merge(&witness("cuda-sm90", &HASH.replace('0', "1")));
-        assert_eq!(table.entries.values().next().unwrap().witnesses, "pb");
+        assert_eq!(table.entries.values().next().unwrap().witnesses, "pd");
         // A new expectation has one witness.
         table.bless(&witness("cpu-x86_64-avx2", &HASH.replace('0', "1")), |_| {
             true
