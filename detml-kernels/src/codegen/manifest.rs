@@ -12,7 +12,6 @@ use super::canonical::canonical;
 use super::text::{LANGUAGES, has_text, text};
 use super::{PROFILES, kernels};
 use crate::device::Kernel;
-use crate::device::text::Language;
 use detml_core::{BitHash, Error, Result};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
