@@ -1,7 +1,12 @@
 //! What kernels are made of, without a device: the rules their representation must obey
-//! ([`lint`]) and, with the feature `codegen`, their text for every target (`text`).
+//! ([`lint`]) and, with the feature `codegen`, their text for every target (`text`) and one hash for
+//! each (`manifest`).
 
+#[cfg(feature = "codegen")]
+mod canonical;
 pub mod lint;
+#[cfg(feature = "codegen")]
+pub mod manifest;
 mod sabotage;
 #[cfg(feature = "codegen")]
 pub mod text;

@@ -15,6 +15,14 @@ fn bare_product(x: &Array<f32>, y: &Array<f32>, out: &mut Array<f32>) {
     out[i] = x[i] * y[i] + out[i];
 }
 
+/// A product as `ieee.mul` makes it, but with a -0 that the compiler sees: it makes a bare product
+/// of it again.
+#[cube]
+fn literal_zero(x: &Array<f32>, y: &Array<f32>, out: &mut Array<f32>) {
+    let i = UNIT_POS as usize;
+    out[i] = fma(x[i], y[i], f32::new(comptime!(-0.0f32))) + out[i];
+}
+
 #[cube]
 fn vendor_function(x: &Array<f32>, out: &mut Array<f32>) {
     let i = UNIT_POS as usize;
@@ -91,6 +99,13 @@ pub fn sabotages() -> Vec<(Rule, Kernel)> {
             kernel("bare_product", native, |d| {
                 let (x, y, out) = (d.input::<f32>(), d.input::<f32>(), d.output::<f32>());
                 bare_product::expand(d.scope(), x, y, out);
+            }),
+        ),
+        (
+            Rule::Literal,
+            kernel("literal_zero", native, |d| {
+                let (x, y, out) = (d.input::<f32>(), d.input::<f32>(), d.output::<f32>());
+                literal_zero::expand(d.scope(), x, y, out);
             }),
         ),
         (

@@ -1,7 +1,10 @@
 //! `detml codegen`.
 
 use detml_core::Result;
-use detml_verify::codegen::{Findings, Nvrtc, Tools, prove_cuda, prove_representation};
+use detml_verify::codegen::amd::{AmdTools, prove_amd};
+use detml_verify::codegen::{
+    Clang, Findings, Nvrtc, Tools, prove_cuda, prove_manifest, prove_representation,
+};
 use detml_verify::judge::Verdict;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -11,22 +14,53 @@ pub(crate) struct Args {
     /// Write the text of every kernel for every target into this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// With --out or --amd: only kernels whose name holds this.
+    #[arg(long, value_name = "PART", default_value = "")]
+    kernels: String,
+    /// Compare the hash of every text with this file's.
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "fixtures/codegen/manifest.tsv"
+    )]
+    manifest: Option<PathBuf>,
+    /// Write the hashes to the manifest instead, after kernels have changed.
+    #[arg(long, requires = "manifest")]
+    bless: bool,
     /// The folder of libnvrtc.so: compile every kernel with and without contraction.
     #[arg(long, value_name = "DIR")]
     nvrtc: Option<PathBuf>,
     /// nvdisasm, to compare machine code too.
     #[arg(long, value_name = "FILE", requires = "nvrtc")]
     nvdisasm: Option<PathBuf>,
-    /// Architectures to compile for: virtual (PTX only) or real.
+    /// NVIDIA's architectures to compile for: virtual (PTX only) or real.
     #[arg(long, value_delimiter = ',', default_value = "compute_80,sm_90a")]
     arch: Vec<String>,
+    /// A clang with AMD's targets: compile every kernel with and without contraction.
+    #[arg(long, value_name = "FILE")]
+    amd: Option<PathBuf>,
+    /// The llvm-objdump of that clang, to compare machine code too.
+    #[arg(long, value_name = "FILE", requires = "amd")]
+    objdump: Option<PathBuf>,
+    /// AMD's architectures to compile for.
+    #[arg(long, value_delimiter = ',', default_value = "gfx90a,gfx942,gfx1100")]
+    amd_arch: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let mut proved = true;
     if let Some(folder) = &args.out {
-        let files = detml_verify::codegen::write_texts(folder)?;
+        let files = detml_verify::codegen::write_texts(folder, &args.kernels)?;
         println!("{files} texts in {}", folder.display());
+    }
+    if let Some(file) = &args.manifest {
+        let findings = prove_manifest(file, args.bless)?;
+        if args.bless {
+            println!("{} kernels in {}", findings.kernels, file.display());
+        } else {
+            proved &= report("texts of the manifest", &findings);
+        }
     }
     proved &= report("representation", &prove_representation());
     if let Some(folder) = &args.nvrtc {
@@ -39,6 +73,27 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         let start = Instant::now();
         let findings = prove_cuda(&tools)?;
         proved &= report("CUDA code", &findings);
+        println!(
+            "{} compilations with and without contraction, {} fused operations in each, {:.1} s",
+            findings.compilations,
+            findings.fused,
+            start.elapsed().as_secs_f64()
+        );
+    }
+    if let Some(clang) = &args.amd {
+        let tools = AmdTools {
+            clang: clang.clone(),
+            objdump: args.objdump.clone(),
+            architectures: args.amd_arch.clone(),
+            kernels: args.kernels.clone(),
+        };
+        println!("{}", Clang::open(clang, None)?.version()?);
+        let start = Instant::now();
+        let findings = prove_amd(&tools)?;
+        for note in &findings.notes {
+            println!("{note}");
+        }
+        proved &= report("AMD code", &findings);
         println!(
             "{} compilations with and without contraction, {} fused operations in each, {:.1} s",
             findings.compilations,

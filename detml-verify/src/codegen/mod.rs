@@ -1,17 +1,23 @@
 //! Proofs over the code that compilers make of every kernel, without a device.
 //!
-//! CUDA's run-time compiler is run on each kernel with and without contraction: a kernel that
-//! leaves it nothing to contract gives the same code both ways.
+//! CUDA's run-time compiler and AMD's clang are run on each kernel with and without contraction: a
+//! kernel that leaves them nothing to contract gives the same code both ways.
 
+pub mod amd;
+mod clang;
+mod isa;
+mod llvm;
 mod nvrtc;
 mod ptx;
 
+pub use clang::Clang;
 pub use nvrtc::Nvrtc;
 pub use ptx::{Census, fingerprint};
 
 use detml_core::{Error, Result};
 use detml_kernels::codegen::lint::{Rule, lint};
-use detml_kernels::codegen::text::{LANGUAGES, extension, text};
+use detml_kernels::codegen::manifest::Manifest;
+use detml_kernels::codegen::text::{LANGUAGES, extension, has_text, text};
 use detml_kernels::codegen::{PROFILES, kernels, sabotages};
 use detml_kernels::device::Kernel;
 use detml_kernels::device::text::Language;
@@ -39,29 +45,66 @@ pub struct Findings {
     pub compilations: usize,
     /// Fused operations in the code of all compilations.
     pub fused: usize,
+    /// What is worth knowing and not wrong.
+    pub notes: Vec<String>,
     /// What is wrong; empty if all is proved.
     pub failures: Vec<String>,
 }
 
-/// Writes the text of every kernel for every target and profile below `folder`.
+/// Writes the text of every kernel whose name holds `part`, for every target and profile, below
+/// `folder`.
 ///
 /// # Errors
 /// `Io`; `KernelCompilation` if a kernel can't be printed.
-pub fn write_texts(folder: &Path) -> Result<usize> {
-    let mut written = 0;
+pub fn write_texts(folder: &Path, part: &str) -> Result<usize> {
+    let mut jobs = Vec::new();
     for (name, profile) in PROFILES {
         let folder = folder.join(name);
         std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
-        for (i, kernel) in kernels(profile).iter().enumerate() {
+        let numbered = kernels(profile).into_iter().enumerate();
+        jobs.extend(
+            numbered
+                .filter(|(_, kernel)| kernel.name().contains(part))
+                .map(|(i, kernel)| (folder.clone(), i, kernel)),
+        );
+    }
+    jobs.into_par_iter()
+        .map(|(folder, i, kernel)| {
+            let mut written = 0;
             for language in LANGUAGES {
+                if !has_text(&kernel, language) {
+                    continue;
+                }
                 let file = format!("{i:03}-{}.{}", kernel.name(), extension(language));
                 let path = folder.join(file);
-                std::fs::write(&path, text(kernel, language)?).map_err(|e| Error::io(&path, &e))?;
+                std::fs::write(&path, text(&kernel, language)?)
+                    .map_err(|e| Error::io(&path, &e))?;
                 written += 1;
             }
-        }
+            Ok(written)
+        })
+        .try_reduce(|| 0, |a, b| Ok(a + b))
+}
+
+/// Compares the hashes of all texts with those of `file`, or writes them there.
+///
+/// # Errors
+/// `Io`; `Parse` if the file is damaged; `KernelCompilation` if a kernel can't be printed.
+pub fn prove_manifest(file: &Path, bless: bool) -> Result<Findings> {
+    let manifest = Manifest::of_kernels()?;
+    let mut findings = Findings {
+        kernels: manifest.kernels(),
+        ..Findings::default()
+    };
+    let failed = |e: std::io::Error| Error::io(file, &e);
+    if bless {
+        std::fs::write(file, manifest.to_string()).map_err(failed)?;
+        return Ok(findings);
     }
-    Ok(written)
+    let reference = std::fs::read_to_string(file).map_err(failed)?;
+    let reference = Manifest::parse(&reference, &file.display().to_string())?;
+    findings.failures = manifest.differences(&reference);
+    Ok(findings)
 }
 
 /// Lints every kernel in every profile, and every sabotage.
