@@ -265,15 +265,35 @@ impl<L: Lanes> Loop for Stream<'_, L> {
         let Self { k, .. } = self;
         assert!(k > 0 && (k - 1) * self.a_k + self.rows <= self.a.len());
         assert!((k - 1) * self.b_k + self.columns <= self.b.len());
-        let whole = k / 8 * 8;
-        for term in (0..whole).step_by(8) {
-            // SAFETY: the slices hold every term (asserted above).
-            unsafe { terms::<L, 8>(&self, term, ieee) };
+        // SAFETY: the slices hold every term (asserted above).
+        unsafe {
+            match self.rows {
+                1 => stream::<L, 1>(&self, ieee),
+                2 => stream::<L, 2>(&self, ieee),
+                3 => stream::<L, 3>(&self, ieee),
+                4 => stream::<L, 4>(&self, ieee),
+                5 => stream::<L, 5>(&self, ieee),
+                6 => stream::<L, 6>(&self, ieee),
+                7 => stream::<L, 7>(&self, ieee),
+                8 => stream::<L, 8>(&self, ieee),
+                rows => unreachable!("a stream of {rows} rows"),
+            }
         }
-        for term in whole..k {
-            // SAFETY: as above.
-            unsafe { terms::<L, 1>(&self, term, ieee) };
-        }
+    }
+}
+
+/// # Safety
+/// The operands hold every term of `R` rows.
+#[inline(always)]
+unsafe fn stream<L: Lanes, const R: usize>(x: &Stream<'_, L>, ieee: Ieee) {
+    let whole = x.k / 8 * 8;
+    for term in (0..whole).step_by(8) {
+        // SAFETY: the caller's promise.
+        unsafe { terms::<L, R, 8>(x, term, ieee) };
+    }
+    for term in whole..x.k {
+        // SAFETY: the caller's promise.
+        unsafe { terms::<L, R, 1>(x, term, ieee) };
     }
 }
 
@@ -282,38 +302,72 @@ impl<L: Lanes> Loop for Stream<'_, L> {
 /// # Safety
 /// The operands hold the terms.
 #[inline(always)]
-unsafe fn terms<L: Lanes, const T: usize>(x: &Stream<'_, L>, term: usize, ieee: Ieee) {
-    let (first, last) = (term == 0, term + T == x.k);
-    for column in (0..x.columns).step_by(L::WIDTH) {
-        let part = (x.columns - column).min(L::WIDTH);
-        let part = if part == L::WIDTH { 0 } else { part };
-        let b: [L; T] = std::array::from_fn(|t| {
-            let b = x.b.as_ptr().wrapping_add((term + t) * x.b_k + column);
+unsafe fn terms<L: Lanes, const R: usize, const T: usize>(
+    x: &Stream<'_, L>,
+    term: usize,
+    ieee: Ieee,
+) {
+    let mut a = [[0.0; R]; T];
+    for t in 0..T {
+        for r in 0..R {
             // SAFETY: the caller's promise.
-            unsafe {
-                if part == 0 {
-                    L::load_at(b)
-                } else {
-                    L::load_part(b, part)
-                }
-            }
-        });
-        for r in 0..x.rows {
+            a[t][r] = unsafe { *x.a.as_ptr().add((term + t) * x.a_k + r) };
+        }
+    }
+    let whole = x.columns / L::WIDTH * L::WIDTH;
+    for column in (0..whole).step_by(L::WIDTH) {
+        // SAFETY: the caller's promise.
+        unsafe { vector::<L, R, T>(x, &a, term, column, 0, ieee) };
+    }
+    if whole < x.columns {
+        // SAFETY: the caller's promise.
+        unsafe { vector::<L, R, T>(x, &a, term, whole, x.columns - whole, ieee) };
+    }
+}
+
+/// Runs `T` terms of a vector of columns, of which only `part` exist, if that is not 0.
+///
+/// # Safety
+/// The operands hold the terms.
+#[inline(always)]
+unsafe fn vector<L: Lanes, const R: usize, const T: usize>(
+    x: &Stream<'_, L>,
+    a: &[[f32; R]; T],
+    term: usize,
+    column: usize,
+    part: usize,
+    ieee: Ieee,
+) {
+    let (first, last) = (term == 0, term + T == x.k);
+    let mut sums = [L::splat(0.0); R];
+    if !first {
+        for r in 0..R {
             // SAFETY: the places are of the task's tile.
-            unsafe {
-                let mut sum = L::splat(0.0);
-                if !first {
-                    sum = load::<L>(x.running.at(r, column), 0, 0, part);
-                }
-                let a = x.a.as_ptr().add(term * x.a_k + r);
-                for t in 0..T {
-                    sum = L::splat(*a.add(t * x.a_k)).fma(b[t], sum, ieee);
-                }
-                if last {
-                    close(x.out.at(r, column), sum, part, x.end, ieee);
-                } else {
-                    store(x.running.at(r, column), sum, part);
-                }
+            sums[r] = unsafe { load::<L>(x.running.at(r, column), 0, 0, part) };
+        }
+    }
+    for t in 0..T {
+        let b = Place {
+            data: x
+                .b
+                .as_ptr()
+                .wrapping_add((term + t) * x.b_k + column)
+                .cast_mut(),
+            row: 0,
+        };
+        // SAFETY: the caller's promise.
+        let b = unsafe { load::<L>(b, 0, 0, part) };
+        for r in 0..R {
+            sums[r] = L::splat(a[t][r]).fma(b, sums[r], ieee);
+        }
+    }
+    for r in 0..R {
+        // SAFETY: the places are of the task's tile.
+        unsafe {
+            if last {
+                close(x.out.at(r, column), sums[r], part, x.end, ieee);
+            } else {
+                store(x.running.at(r, column), sums[r], part);
             }
         }
     }
