@@ -266,7 +266,8 @@ impl Lint {
                 // Known to be a zero or one only if it is a number in the text.
                 Arithmetic::Add(op) => is_constant(&op.lhs, 0) || is_constant(&op.rhs, 0),
                 Arithmetic::Sub(op) => is_constant(&op.rhs, 0),
-                Arithmetic::Div(op) => is_constant(&op.lhs, 0) || is_constant(&op.rhs, 1),
+                // Compilers divide by a power of two by a product, which they contract.
+                Arithmetic::Div(op) => is_constant(&op.lhs, 0) || literal(&op.rhs),
                 // A sum of literals -0 is a bare product again.
                 Arithmetic::Fma(op) => is_constant(&op.c, 0) || (literal(&op.a) && literal(&op.b)),
                 _ => false,
@@ -303,6 +304,7 @@ impl Lint {
             (true, true) => None,
             (true, false) if !word(out) => Some(Rule::VendorFunction),
             (false, true) if !word(input) => Some(Rule::VendorFunction),
+            (false, true) if self.is_literal(input) => Some(Rule::Folding),
             _ if self.profile.subnormal == Path::Native && self.profile.convert == Path::Native => {
                 None
             }

@@ -71,6 +71,13 @@ fn folded_literals(ieee: Ieee, out: &mut Array<f32>) {
     out[UNIT_POS as usize] = ieee.add(1.5f32, 0.1f32);
 }
 
+/// A division that compilers turn into a product by 1/4, which they contract.
+#[cube]
+fn literal_divisor(ieee: Ieee, x: &Array<f32>, out: &mut Array<f32>) {
+    let i = UNIT_POS as usize;
+    out[i] = ieee.sub(out[i], ieee.div(x[i], 4.0f32));
+}
+
 #[cube]
 fn literal(out: &mut Array<f32>) {
     out[UNIT_POS as usize] = f32::new(comptime!(f32::INFINITY));
@@ -163,6 +170,14 @@ pub fn sabotages() -> Vec<(Rule, Kernel)> {
                 let ieee = d.ieee();
                 let out = d.output::<f32>();
                 folded_literals::expand(d.scope(), ieee, out);
+            }),
+        ),
+        (
+            Rule::Folding,
+            kernel("literal_divisor", native, |d| {
+                let ieee = d.ieee();
+                let (x, out) = (d.input::<f32>(), d.output::<f32>());
+                literal_divisor::expand(d.scope(), ieee, x, out);
             }),
         ),
         (

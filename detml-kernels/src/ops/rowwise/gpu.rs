@@ -737,7 +737,7 @@ fn short_rows(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Short)
             a[i] = zero;
         }
         let sum = lanes_tree(ieee, &mut a, lanes, plan.unroll);
-        first = terms::mean(ieee, sum, n as u32);
+        first = terms::mean(ieee, sum, size.columns);
     }
     #[unroll(plan.unroll)]
     for i in n..lanes {
@@ -773,7 +773,8 @@ fn short_rows(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Short)
         sum_b = lanes_tree(ieee, &mut b, lanes, plan.unroll);
     }
     let s = Two { a: sum_a, b: sum_b };
-    let last = terms::finish(ieee, s, n as u32, size.eps, size.ddof, op);
+    // Compilers make a product of a division by a number that they know, and contract it.
+    let last = terms::finish(ieee, s, size.columns, size.eps, size.ddof, op);
     if comptime!(op.stored()) {
         if valid {
             m.out_scale[row as usize] = last.a;
