@@ -22,9 +22,8 @@ def cases(bench):
         return
     from torch.nn.functional import scaled_dot_product_attention
 
-    for (batch, heads, kv_heads, queries, keys, width), causal in GPU if bench.gpu else CPU:
-        size = f"{batch}x{heads}x{kv_heads}x{queries}x{keys}x{width}{' causal' if causal else ''}"
-
+    # A function of its own: the cases are run after the list of them is complete.
+    def pair(batch, heads, kv_heads, queries, keys, width, causal):
         def inputs():
             new = lambda *shape: torch.rand(*shape, device=bench.device).sub_(0.5)
             return (
@@ -52,6 +51,11 @@ def cases(bench):
             d_out = torch.rand(batch, heads, queries, width, device=bench.device)
             return lambda: torch.autograd.grad(attend(q, k, v), (q, k, v), d_out)
 
+        return forward, both
+
+    for shape, causal in GPU if bench.gpu else CPU:
+        size = "x".join(str(n) for n in shape) + (" causal" if causal else "")
+        forward, both = pair(*shape, causal)
         yield f"forward {size}", "torch", forward
-        if queries > 1:
+        if shape[3] > 1:
             yield f"forward and backward {size}", "torch", both

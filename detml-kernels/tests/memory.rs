@@ -75,6 +75,10 @@ struct Row {
     /// Bytes beside inputs and outputs with `threads` threads.
     bound: fn(threads: usize) -> usize,
     /// Bytes on a GPU beside inputs and outputs.
+    #[cfg_attr(
+        not(any(feature = "cuda", feature = "hip", feature = "wgpu")),
+        expect(dead_code)
+    )]
     gpu: usize,
     make: fn(&Device) -> Result<Call>,
 }

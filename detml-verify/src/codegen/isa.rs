@@ -115,12 +115,12 @@ pub(super) fn read(text: &str) -> Isa {
                     .any(|m| operands.contains(m));
                 let known = match &*name {
                     "v_max_f32" | "v_min_f32" => match extreme(operands) {
-                        Extreme::OfNonzero => true,
-                        Extreme::OfZero => {
+                        Extreme::Nonzero => true,
+                        Extreme::Zero => {
                             isa.positive_parts += 1;
                             name == "v_max_f32"
                         }
-                        Extreme::OfTwo => false,
+                        Extreme::Two => false,
                     },
                     name => ALLOWED.contains(&name) || name.starts_with("v_cmp_"),
                 };
@@ -138,28 +138,28 @@ pub(super) fn read(text: &str) -> Isa {
 enum Extreme {
     /// A number and a constant besides zero, or a number and itself: a NaN gives the constant and
     /// equal numbers have equal bits, as where LLVM puts it for a comparison and a choice.
-    OfNonzero,
+    Nonzero,
     /// A number and +0. Of zeros the maximum is +0, so it is that of a choice which gives +0
     /// unless the number is greater; of a minimum the same can't be said.
-    OfZero,
+    Zero,
     /// Two numbers, whose zeros or NaN may differ from a choice's.
-    OfTwo,
+    Two,
 }
 
 fn extreme(operands: &str) -> Extreme {
     let operands: Vec<&str> = operands.split(',').map(str::trim).collect();
     let [_, a, b] = operands[..] else {
-        return Extreme::OfTwo;
+        return Extreme::Two;
     };
-    let constants = [a, b].into_iter().filter(|operand| {
+    let mut constants = [a, b].into_iter().filter(|operand| {
         let digits = operand.trim_start_matches('-');
         digits.starts_with(|c: char| c.is_ascii_digit())
     });
-    match constants.last() {
-        _ if a == b => Extreme::OfNonzero,
-        Some("0") => Extreme::OfZero,
-        Some("0x80000000") | None => Extreme::OfTwo,
-        Some(_) => Extreme::OfNonzero,
+    match constants.next_back() {
+        _ if a == b => Extreme::Nonzero,
+        Some("0") => Extreme::Zero,
+        Some("0x80000000") | None => Extreme::Two,
+        Some(_) => Extreme::Nonzero,
     }
 }
 
