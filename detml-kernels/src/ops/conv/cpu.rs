@@ -775,7 +775,8 @@ impl<L: Lanes, const R: usize> Loop for Rows<'_, '_, L, R> {
         for i in 0..rows.len {
             let mut j = 0;
             while j < across.len {
-                let source = &planes[i * class.lane_row + j..];
+                // Without channels there are neither planes nor terms.
+                let source = planes.get(i * class.lane_row + j..).unwrap_or_default();
                 let totals = &mut totals[j..];
                 let vectors = (across.len - j).div_ceil(L::WIDTH).min(4);
                 match vectors {

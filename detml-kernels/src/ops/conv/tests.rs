@@ -247,6 +247,9 @@ fn empty_shapes(device: &Device) {
     ] {
         Case::new(conv, x, w).check(device);
     }
+    // More places than a plane's slack, and no plane.
+    let wide = Conv2d::new().padding([[3, 4], [9, 30]]);
+    Case::new(wide, [1, 0, 5, 6], [1, 0, 1, 1]).check(device);
     // Sums of nothing are +0, and then the bias.
     let results = Case::new(conv, [2, 0, 4, 4], [3, 0, 3, 3]).run(device, Schedule::default());
     assert_bits("no channels", &results.forward, &[0.0; 2 * 3 * 16]);
