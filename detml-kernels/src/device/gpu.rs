@@ -256,6 +256,8 @@ impl Gpu {
         args: &[Arg<'_>],
         faults: Option<&Memory>,
     ) -> Result<()> {
+        #[cfg(test)]
+        obeys_the_rules(kernel);
         let device = &self.label;
         let limits = &self.properties.hardware;
         let units = kernel.units();
@@ -282,6 +284,20 @@ impl Gpu {
             #[cfg(any(feature = "hip", feature = "wgpu"))]
             Runtime::Server(server) => server.launch(kernel, &self.properties, cubes, args, faults),
         }
+    }
+}
+
+/// Suites launch variants that no list of representatives holds: each is linted once.
+#[cfg(test)]
+fn obeys_the_rules(kernel: &Kernel) {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+    static SEEN: Mutex<Option<HashSet<super::kernel::Key>>> = Mutex::new(None);
+    let mut seen = SEEN.lock().unwrap_or_else(|e| e.into_inner());
+    if seen.get_or_insert_default().insert(kernel.key()) {
+        drop(seen);
+        let violations = crate::codegen::lint::lint(kernel);
+        assert!(violations.is_empty(), "{violations:?}");
     }
 }
 
