@@ -63,6 +63,12 @@ impl FloatProfile {
         convert: Path::Emulated,
         opaque: false,
     };
+
+    /// Whether kernels unroll their loops over registers themselves: where an operation is one
+    /// instruction. Emulated ones would fill megabytes.
+    pub(crate) fn unrolls(self) -> bool {
+        self.fma == Path::Native && self.subnormal == Path::Native
+    }
 }
 
 /// The arithmetic handed to every kernel and CPU loop.

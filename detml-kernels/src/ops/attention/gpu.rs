@@ -143,10 +143,6 @@ enum Segments {
     Split,
 }
 
-/// Whether loops are unrolled before compilers see them. They unroll those with constant counts
-/// themselves; thousands of lines cost minutes in the way to SPIR-V.
-const UNROLL: bool = false;
-
 /// Rows of `width` elements one after the other.
 #[derive(CubeType)]
 struct Rows {
@@ -340,6 +336,16 @@ fn spread(lane: u32, step: u32) -> u32 {
     lane * 2u32 + (step ^ ((lane / 4u32) % 2u32))
 }
 
+/// [`spread`] of lane `i * apart + lane` of the slice from `base` on, for an `apart` that is a
+/// multiple of four. What is known before the kernel runs is added last: compilers take it for
+/// a part of the load's address.
+#[cube]
+fn spread_apart(base: u32, lane: u32, i: u32, step: u32, #[comptime] apart: u32) -> u32 {
+    let side = step ^ ((i * comptime!(apart / 4)) % 2u32);
+    let first = base + lane * 2u32 + (((lane / 4u32) % 2u32) ^ side);
+    first + i * comptime!(2 * apart)
+}
+
 #[cube]
 fn stage_slice(
     from: &Array<Four>,
@@ -521,14 +527,15 @@ fn multiply(
     #[comptime] unroll: bool,
 ) {
     let rows = comptime!(tile.each);
+    let base_a = half * comptime!(tile.rows * DEPTH / 4);
+    let base_b = half * comptime!(BLOCK_32 * DEPTH / 4);
     let mut x = Array::<f32>::new(comptime!(4 * tile.each as usize));
     #[unroll(unroll)]
     for step in 0..comptime!(DEPTH / 4) {
         #[unroll(unroll)]
         for i in 0..rows {
-            let lane = i * comptime!(tile.down()) + spot.row;
-            let place = half * comptime!(tile.rows * DEPTH / 4) + spread(lane, step);
-            let four = shared_a[place as usize];
+            let at = spread_apart(base_a, spot.row, i, step, comptime!(tile.down()));
+            let four = shared_a[at as usize];
             #[unroll]
             for l in 0..4u32 {
                 x[(l * rows + i) as usize] = four[l as usize];
@@ -536,9 +543,8 @@ fn multiply(
         }
         #[unroll(unroll)]
         for j in 0..ACROSS {
-            let lane = j * ACROSS + spot.column;
-            let place = half * comptime!(BLOCK_32 * DEPTH / 4) + spread(lane, step);
-            let four = shared_b[place as usize];
+            let at = spread_apart(base_b, spot.column, j, step, ACROSS);
+            let four = shared_b[at as usize];
             #[unroll]
             for l in 0..4u32 {
                 #[unroll(unroll)]
@@ -645,13 +651,15 @@ fn chains(
 ) {
     let rows = comptime!(tile.each);
     let columns = comptime!(4 * tile.vectors());
+    let weights_base = first * comptime!(tile.pitch()) + spot.row;
+    let base = half * comptime!(DEPTH * tile.columns / 4) + spot.column;
     let mut x = Array::<f32>::new(comptime!(tile.each as usize));
     #[unroll(unroll)]
     for k in 0..DEPTH {
-        let at = (first + k) * comptime!(tile.pitch()) + spot.row;
         #[unroll(unroll)]
         for h in 0..comptime!(tile.each / 4) {
-            let four = weights[(at + h * comptime!(tile.down())) as usize];
+            let at = k * comptime!(tile.pitch()) + h * comptime!(tile.down());
+            let four = weights[(weights_base + at) as usize];
             #[unroll]
             for l in 0..4u32 {
                 x[(h * 4u32 + l) as usize] = four[l as usize];
@@ -664,11 +672,8 @@ fn chains(
         }
         #[unroll(unroll)]
         for h in 0..comptime!(tile.vectors()) {
-            let at = half * comptime!(DEPTH * tile.columns / 4)
-                + k * comptime!(tile.columns / 4)
-                + h * ACROSS
-                + spot.column;
-            let four = shared[at as usize];
+            let at = k * comptime!(tile.columns / 4) + h * ACROSS;
+            let four = shared[(base + at) as usize];
             #[unroll]
             for l in 0..4u32 {
                 #[unroll(unroll)]
@@ -2020,7 +2025,7 @@ fn extent(d: &mut Definition) -> ExtentExpand {
 }
 
 fn forward_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = UNROLL;
+    let unroll = profile.unrolls();
     let units = CubeDim::new_1d(v.tile.units());
     Kernel::new("attention", profile, v, units, move |d| {
         let ieee = d.ieee();
@@ -2084,7 +2089,7 @@ fn delta_kernel(profile: FloatProfile, wide: bool) -> Kernel {
 }
 
 fn query_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = UNROLL;
+    let unroll = profile.unrolls();
     let units = CubeDim::new_1d(v.tile.units());
     Kernel::new("attention_queries", profile, v, units, move |d| {
         let ieee = d.ieee();
@@ -2112,7 +2117,7 @@ fn query_kernel(profile: FloatProfile, v: Variant) -> Kernel {
 }
 
 fn key_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = UNROLL;
+    let unroll = profile.unrolls();
     let units = CubeDim::new_1d(v.tile.units());
     Kernel::new("attention_keys", profile, v, units, move |d| {
         let ieee = d.ieee();

@@ -10,7 +10,7 @@
 use super::Job;
 use super::terms::{self, First, Op, Two};
 use crate::device::{Arg, Buffer, Device, Kernel};
-use crate::ieee::{FloatProfile, Ieee, Path};
+use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::grid;
 use crate::ops::reduce::{self, Axis, LANES, SEGMENT};
 use crate::prim;
@@ -965,11 +965,6 @@ fn short_kernel(profile: FloatProfile, plan: Short) -> Kernel {
     )
 }
 
-/// Whether loops are written out: not where each product is long integer code.
-fn unrolls(profile: FloatProfile) -> bool {
-    profile.fma == Path::Native && profile.subnormal == Path::Native
-}
-
 /// A plan for rows of `n` elements in registers.
 fn kept(profile: FloatProfile, op: Op, [weighted, biased]: [bool; 2], n: usize) -> Plan {
     let steps = n.div_ceil(LANES).clamp(1, SEGMENT / LANES);
@@ -984,7 +979,7 @@ fn kept(profile: FloatProfile, op: Op, [weighted, biased]: [bool; 2], n: usize) 
         steps,
         batch: 1,
         exact: false,
-        unroll: unrolls(profile),
+        unroll: profile.unrolls(),
     };
     if n <= 1024 {
         plan.width = 32;
@@ -1089,7 +1084,7 @@ pub(super) fn run_as(way: Way, job: &Job<'_>, to: Outputs<'_>) -> Result<()> {
                 n: job.columns,
                 weighted,
                 biased,
-                unroll: unrolls(profile),
+                unroll: profile.unrolls(),
             };
             let takes = Takes::new(op, Stage::Whole, weighted, biased);
             let to = [Some(&*to.out), to.first.as_deref(), to.scale.as_deref()];
@@ -1131,7 +1126,7 @@ fn long(profile: FloatProfile, job: &Job<'_>, mut to: Outputs<'_>) -> Result<()>
         steps: SEGMENT / LANES,
         batch: 1,
         exact: job.columns % SEGMENT == 0,
-        unroll: unrolls(profile),
+        unroll: profile.unrolls(),
     };
     let given = first.as_ref().or(job.mean);
     let sums = plan(Stage::Sums);
@@ -1365,7 +1360,7 @@ pub(super) fn parameters(
     let profile = device.profile()?;
     let plan = Columns {
         biased: job.mean.is_some(),
-        unroll: unrolls(profile),
+        unroll: profile.unrolls(),
     };
     let mut args: Vec<Arg<'_>> = vec![Arg::from(&*weight)];
     args.extend(bias.as_deref().map(Arg::from));
@@ -1396,7 +1391,7 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
                 n: 7,
                 weighted,
                 biased,
-                unroll: unrolls(profile),
+                unroll: profile.unrolls(),
             },
         ));
     }
@@ -1418,7 +1413,7 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
             profile,
             Columns {
                 biased,
-                unroll: unrolls(profile),
+                unroll: profile.unrolls(),
             },
         ));
     }

@@ -26,7 +26,7 @@ use self::stage::{OperandExpand, Read, Side};
 use self::thin::Thin;
 use super::Problem;
 use crate::device::{Arg, Buffer, Definition, Device, Kernel};
-use crate::ieee::{FloatProfile, Path};
+use crate::ieee::FloatProfile;
 use crate::ops::grid;
 use cubecl::prelude::*;
 use detml_core::Result;
@@ -149,13 +149,23 @@ fn output(d: &mut Definition, write: Write) -> OutputExpand {
     }
 }
 
-/// Emulated arithmetic is long code: there it stands once, in loops.
-fn unrolls(profile: FloatProfile) -> bool {
-    profile.fma == Path::Native && profile.subnormal == Path::Native
+fn extent(d: &mut Definition) -> ExtentExpand {
+    ExtentExpand {
+        m: d.scalar(),
+        n: d.scalar(),
+        k: d.scalar(),
+        panel: d.scalar(),
+        first: d.scalar(),
+        members: d.scalar(),
+        alpha: d.scalar(),
+        beta: d.scalar(),
+        nothing: d.scalar(),
+        zero: d.scalar(),
+    }
 }
 
 fn product_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = unrolls(profile);
+    let unroll = profile.unrolls();
     Kernel::new(
         "gemm",
         profile,
@@ -165,18 +175,7 @@ fn product_kernel(profile: FloatProfile, v: Variant) -> Kernel {
             let ieee = d.ieee();
             let (a, b) = (operand(d, v.a), operand(d, v.b));
             let out = output(d, v.write);
-            let size = ExtentExpand {
-                m: d.scalar(),
-                n: d.scalar(),
-                k: d.scalar(),
-                panel: d.scalar(),
-                first: d.scalar(),
-                members: d.scalar(),
-                alpha: d.scalar(),
-                beta: d.scalar(),
-                nothing: d.scalar(),
-                zero: d.scalar(),
-            };
+            let size = extent(d);
             compute::expand(d.scope(), ieee, a, b, out, size, v, unroll);
         },
     )
@@ -357,7 +356,7 @@ fn run(
     if choose::is_thin(p, panels, plan) {
         let reads = [a.read(p.m, p), b.read(p.n, p)];
         let side_by_side = matches!(b.axes, Axes::Strides([1, _]));
-        if let Some(thin) = Thin::of(device, p, reads, side_by_side, place.write(p)) {
+        if let Some(thin) = Thin::of(device, p, reads, side_by_side, place.write_words()) {
             let [read_a, read_b] = thin.reads();
             let cubes = grid(p.n, Thin::COLUMNS)?;
             let args: Vec<Arg<'_>> = a

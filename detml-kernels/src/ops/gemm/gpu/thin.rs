@@ -4,9 +4,9 @@
 //! Such products take the time of reading `b` once. Units of a plane are 32 columns at one panel;
 //! they ask for many terms of their columns before they use the first.
 
-use super::product::{Extent, ExtentExpand, Output, Write};
+use super::product::{Extent, Output, Write};
 use super::stage::{Operand, Read};
-use super::{Four, operand, output, unrolls};
+use super::{Four, extent, operand, output};
 use crate::device::{Device, Kernel};
 use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::gemm::{Problem, finish};
@@ -76,11 +76,7 @@ impl Thin {
             ahead,
             scaled: p.scaled(),
             added: p.added(),
-            write: if write == Write::Columns {
-                Write::Words
-            } else {
-                write
-            },
+            write,
         })
     }
 
@@ -300,24 +296,13 @@ fn thin(
 }
 
 pub(super) fn kernel(profile: FloatProfile, v: Thin) -> Kernel {
-    let unroll = unrolls(profile);
+    let unroll = profile.unrolls();
     let units = CubeDim::new_1d(v.workers * COLUMNS);
     Kernel::new("gemm_thin", profile, v, units, move |d| {
         let ieee = d.ieee();
         let (a, b) = (operand(d, v.a), operand(d, v.b));
         let out = output(d, v.write);
-        let size = ExtentExpand {
-            m: d.scalar(),
-            n: d.scalar(),
-            k: d.scalar(),
-            panel: d.scalar(),
-            first: d.scalar(),
-            members: d.scalar(),
-            alpha: d.scalar(),
-            beta: d.scalar(),
-            nothing: d.scalar(),
-            zero: d.scalar(),
-        };
+        let size = extent(d);
         thin::expand(d.scope(), ieee, a, b, out, size, v, unroll);
     })
 }
