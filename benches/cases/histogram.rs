@@ -1,6 +1,8 @@
 //! Counts and exact sums of bins.
 
-use super::{Case, Scale, words};
+use super::{Case, Scale, numbers, words};
+use detml_core::Seed;
+use detml_kernels::ops::boosting::{Bins, Booster, Growth, Loss, Table};
 use detml_kernels::ops::histogram;
 
 pub(crate) fn cases(scale: Scale) -> Vec<Case> {
@@ -29,5 +31,42 @@ pub(crate) fn cases(scale: Scale) -> Vec<Case> {
             },
         ));
     }
+    if scale.gpu {
+        cases.push(gradients(1_000_000, 28));
+    }
     cases
+}
+
+/// The histograms of a tree's root: exact sums of quantised gradients and Hessians.
+fn gradients(rows: usize, features: usize) -> Case {
+    // Codes, gradients and Hessians, and the list of rows.
+    let bytes = rows * (features + 12);
+    let name = format!("gradients of {rows} in {features} features of 255 bins");
+    Case::new("histogram", name, bytes, 0, move |device| {
+        let codes = words(rows * features)
+            .into_iter()
+            .map(|w| (w % 255) as u8)
+            .collect();
+        let table = Table {
+            bins: Bins::new(rows, codes, vec![255; features])?,
+            targets: numbers(rows),
+            weights: None,
+        };
+        let growth = Growth {
+            max_depth: 1,
+            learning_rate: 0.1,
+            lambda: 1.0,
+            alpha: 0.0,
+            gamma: 0.0,
+            min_child_weight: 1.0,
+            subsample: 1.0,
+            colsample_bytree: 1.0,
+            colsample_bylevel: 1.0,
+            colsample_bynode: 1.0,
+            seed: Seed(0),
+        };
+        let mut booster = Booster::new(device, table, Vec::new(), Loss::Squared, &[0.0], growth)?;
+        booster.round()?;
+        Ok(move || booster.rebuild_root().map(drop))
+    })
 }

@@ -4,8 +4,6 @@
 //! `cargo run --release -p detml-kernels --example sort_bench [--features cuda] -- [n] [repeats]
 //! [filter]`. Set `DETML_BACKEND` to choose the device.
 
-use detml_core::Seed;
-use detml_kernels::ops::boosting::{Bins, Booster, Growth, Loss, Table};
 use detml_kernels::ops::segment::{self, Segments};
 use detml_kernels::ops::sort::{self, Order};
 use detml_kernels::ops::{gather, histogram, scan, scatter, topk, transpose};
@@ -267,58 +265,6 @@ fn main() -> Result<(), Failure> {
             || histogram::sums(&bins, &words, n_bins),
             |x| Ok(digest(d, &x.hi)? ^ digest(d, &x.lo)?),
         )?;
-    }
-
-    let (rows, features) = (1_000_000usize, 28usize);
-    let name = "boosting histogram, 28 x 1M";
-    if !device.is_cpu() && b.wants(name) {
-        let codes: Vec<u8> = (0..(rows * features) as u32)
-            .map(|i| (hash(i) % 255) as u8)
-            .collect();
-        let table = Table {
-            bins: Bins::new(rows, codes, vec![255; features])?,
-            targets: (0..rows as u32)
-                .map(|i| (hash(i) >> 8) as f32 / 16_777_216.0)
-                .collect(),
-            weights: None,
-        };
-        for (name, loss) in [("squared", Loss::Squared), ("logistic", Loss::Logistic)] {
-            let mut table = table.clone();
-            if loss == Loss::Logistic {
-                for t in &mut table.targets {
-                    *t = t.round();
-                }
-            }
-            let growth = Growth {
-                max_depth: 1,
-                learning_rate: 0.1,
-                lambda: 1.0,
-                alpha: 0.0,
-                gamma: 0.0,
-                min_child_weight: 1.0,
-                subsample: 1.0,
-                colsample_bytree: 1.0,
-                colsample_bylevel: 1.0,
-                colsample_bynode: 1.0,
-                seed: Seed(0),
-            };
-            let mut booster = Booster::new(&device, table, Vec::new(), loss, &[0.5], growth)?;
-            booster.round()?;
-            booster.rebuild_root(2)?;
-            let mut best = f64::INFINITY;
-            for _ in 0..3 {
-                let start = Instant::now();
-                booster.rebuild_root(repeats)?;
-                best = best.min(start.elapsed().as_secs_f64() / repeats as f64);
-            }
-            // Codes, gradients and Hessians, and the list of rows.
-            let bytes = rows * (features + 12);
-            println!(
-                "boosting histogram, {name:<14} {:>10.4} ms {:>8.1} GB/s",
-                best * 1e3,
-                bytes as f64 / best / 1e9
-            );
-        }
     }
     Ok(())
 }

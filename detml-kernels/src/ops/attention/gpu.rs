@@ -2219,7 +2219,7 @@ pub(super) fn forward(
     fits(p)?;
     let profile = device.profile()?;
     let rows = p.group() * p.queries;
-    let tile = tile(device, plan, choose(p, rows));
+    let tile = tile(device, plan, choose(p, rows, false));
     let segments = p.keys.div_ceil(SEGMENT).max(1);
     let whole = cubes(p, rows, 1, tile)?;
     let size = segments * p.rows() * (p.width + 2);
@@ -2279,11 +2279,15 @@ pub(super) fn forward(
     device.launch(&kernel, grid(p.query_size, 256)?, &args)
 }
 
-/// The tile of a large device for `rows` rows that read one head of keys. Tiles of eight rows a
-/// unit leave the gradients too few registers.
-fn choose(p: &Problem, rows: usize) -> Tile {
-    let columns = if p.width <= 64 { 64 } else { 128 };
-    Tile::new(if rows <= 32 { 32 } else { 64 }, 4, columns)
+/// The tile of a large device for `rows` rows that read one head of keys. Eight rows a unit halve
+/// its reads of shared memory, but leave too few registers to gradients and to wide outputs.
+fn choose(p: &Problem, rows: usize, gradients: bool) -> Tile {
+    let (each, columns) = match p.width <= 64 {
+        true if gradients || rows <= 32 => (4, 64),
+        true => (8, 64),
+        false => (4, 128),
+    };
+    Tile::new(if rows <= 32 { 32 } else { 64 }, each, columns)
 }
 
 pub(super) fn backward(
@@ -2325,7 +2329,7 @@ pub(super) fn backward(
         ]
     };
     if rows > 0 {
-        let tile = tile(device, plan, choose(p, p.group() * p.queries));
+        let tile = tile(device, plan, choose(p, p.group() * p.queries, true));
         let kernel = query_kernel(profile, variant(p, lengths.is_some(), tile));
         let args: Vec<Arg<'_>> = inputs()
             .into_iter()
@@ -2335,7 +2339,7 @@ pub(super) fn backward(
         let cubes = cubes(p, p.group() * p.queries, 1, tile)?;
         device.launch(&kernel, cubes, &args)?;
     }
-    let tile = tile(device, plan, choose(p, p.keys));
+    let tile = tile(device, plan, choose(p, p.keys, true));
     let kernel = key_kernel(profile, variant(p, lengths.is_some(), tile));
     let args: Vec<Arg<'_>> = inputs()
         .into_iter()
@@ -2367,7 +2371,7 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         ..with(Tile::new(32, 4, 64))
     };
     vec![
-        forward_kernel(profile, with(Tile::new(64, 4, 64))),
+        forward_kernel(profile, with(Tile::new(64, 8, 64))),
         forward_kernel(
             profile,
             Variant {

@@ -380,12 +380,12 @@ impl Booster {
         }
     }
 
-    /// For measurements: the root's histograms `calls` times over, on a GPU; false elsewhere. The
+    /// For measurements: asks for the root's histograms again, on a GPU; false elsewhere. The
     /// booster is of no other use then.
     #[doc(hidden)]
-    pub fn rebuild_root(&mut self, calls: usize) -> Result<bool> {
+    pub fn rebuild_root(&mut self) -> Result<bool> {
         match &mut self.inner {
-            Inner::Gpu(gpu) => gpu.rebuild_root(calls).map(|()| true),
+            Inner::Gpu(gpu) => gpu.rebuild_root().map(|()| true),
             _ => Ok(false),
         }
     }

@@ -655,13 +655,10 @@ impl Gpu {
         )
     }
 
-    /// Adds the rows of the root to its histograms again, `calls` times: for measurements, after
-    /// which the booster is of no other use.
-    pub(super) fn rebuild_root(&mut self, calls: usize) -> Result<()> {
-        for _ in 0..calls {
-            self.build(0, 0, 1, true, false)?;
-        }
-        self.device.sync()
+    /// Adds the rows of the root to its histograms again: for measurements, after which the booster
+    /// is of no other use.
+    pub(super) fn rebuild_root(&mut self) -> Result<()> {
+        self.build(0, 0, 1, true, false)
     }
 
     /// Adds rows to the histograms of the nodes `first..first + batch` of a level, which are zero.
