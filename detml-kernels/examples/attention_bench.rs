@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! cargo run --release -p detml-kernels --features cuda --example attention_bench -- \
-//!     --device cuda:0 [--schedules] [BATCHxHEADSxKVxQUERIESxKEYSxWIDTH[c]]...
+//!     --device cuda:0 [--schedules | SCHEDULE]... [BATCHxHEADSxKVxQUERIESxKEYSxWIDTH[c]]...
 //! ```
 //!
 //! `c` is causal. For each shape: milliseconds (the least of several runs) and TFLOP/s of the
 //! formula's products (2 forward, 5 backward), and the hash of the bits, which must be the same on
-//! every device. `--schedules` also times every tile by itself.
+//! every device. A schedule such as `64x8x128` is timed by itself too; `--schedules` takes all.
 
 use detml_core::{Backend, BitHasher, Error, Result};
 use detml_kernels::ops::attention::{
@@ -18,14 +18,17 @@ use std::time::Instant;
 
 fn main() -> Result<()> {
     let mut device = None;
-    let mut schedules = false;
+    let mut schedules = Vec::new();
     let mut shapes = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--device" => device = arguments.next(),
-            "--schedules" => schedules = true,
-            shape => shapes.push(shape.to_owned()),
+            "--schedules" => schedules.extend(SCHEDULES),
+            other => match SCHEDULES.iter().find(|name| **name == other) {
+                Some(name) => schedules.push(name),
+                None => shapes.push(other.to_owned()),
+            },
         }
     }
     if shapes.is_empty() {
@@ -56,8 +59,7 @@ fn main() -> Result<()> {
         let d_out = device.upload(&data(4, rows * width))?;
         let pairs = rows * keys / if causal { 2 } else { 1 };
         let flops = (2 * pairs * width) as f64;
-        let list = if schedules { &SCHEDULES[..] } else { &[""] };
-        let all = std::iter::once(&"").chain(list.iter().filter(|x| !x.is_empty()));
+        let all = std::iter::once(&"").chain(schedules.iter().filter(|x| !x.is_empty()));
         for schedule in all {
             let label = if schedule.is_empty() {
                 "default"
