@@ -11,13 +11,15 @@ use super::Job;
 use super::terms::{self, First, Op, Two};
 use crate::device::{Arg, Buffer, Device, Kernel};
 use crate::ieee::{FloatProfile, Ieee, Path};
-use crate::ops::grid;
-use crate::ops::reduce::{self, Axis, LANES, SEGMENT};
+use crate::ops::reduce::{self, Axis, LANES, SEGMENT, columns};
+use crate::ops::{AnyBuffer, grid};
 use crate::prim;
 use cubecl::prelude::*;
 use detml_core::{Backend, Result};
 
 const UNITS: usize = 256;
+/// Units of a cube whose rows have 32 units each: fewer wait for one another.
+const FEW_UNITS: usize = 64;
 /// Rows of a cube that gives each unit a row.
 const SHORT_UNITS: usize = 64;
 /// The longest row of one unit.
@@ -998,7 +1000,8 @@ fn kept(profile: FloatProfile, op: Op, [weighted, biased]: [bool; 2], n: usize) 
     } else if plan.parts == 1 {
         plan.steps = steps.next_multiple_of(4);
     }
-    plan.units = UNITS.max(plan.width * plan.parts);
+    let units = if plan.width == 32 { FEW_UNITS } else { UNITS };
+    plan.units = units.max(plan.width * plan.parts);
     plan.exact = n == plan.parts * plan.steps * LANES;
     plan
 }
@@ -1166,194 +1169,6 @@ fn long(profile: FloatProfile, job: &Job<'_>, mut to: Outputs<'_>) -> Result<()>
     Ok(())
 }
 
-/// Columns of a cube that sums along columns.
-const TILE: usize = 32;
-
-/// The gradients of weight and bias over one segment of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Columns {
-    /// Whether there is a mean and a gradient of a bias.
-    biased: bool,
-    unroll: bool,
-}
-
-#[derive(CubeType)]
-struct ColumnMemory {
-    x: Array<f32>,
-    y: Array<f32>,
-    mean: Array<f32>,
-    scale: Array<f32>,
-    weight: Array<f32>,
-    bias: Array<f32>,
-}
-
-/// A step of each of a unit's lanes: rows from `row` on, the first `left` of them if `guarded`.
-#[cube]
-fn lanes(
-    ieee: &Ieee,
-    m: &ColumnMemory,
-    row: u32,
-    left: u32,
-    columns: u32,
-    c: u32,
-    a: &mut Array<f32>,
-    b: &mut Array<f32>,
-    #[comptime] plan: Columns,
-    #[comptime] guarded: bool,
-) {
-    let units = comptime!((UNITS / TILE) as u32);
-    let held = comptime!(LANES * TILE / UNITS);
-    #[unroll(plan.unroll)]
-    for i in 0..held {
-        let offset = i as u32 * units;
-        let mut inside = true;
-        if comptime!(guarded) {
-            inside = offset < left;
-        }
-        if inside {
-            let row = row + offset;
-            let index = (row * columns + c) as usize;
-            let y = m.y[index];
-            let mut d = m.x[index];
-            if comptime!(plan.biased) {
-                d = ieee.sub(d, m.mean[row as usize]);
-                b[i] = ieee.add(b[i], y);
-            }
-            a[i] = ieee.fma(y, ieee.mul(d, m.scale[row as usize]), a[i]);
-        }
-    }
-}
-
-#[cube]
-fn columns(ieee: &Ieee, m: &mut ColumnMemory, rows: u32, columns: u32, #[comptime] plan: Columns) {
-    let units = comptime!((UNITS / TILE) as u32);
-    let held = comptime!(LANES * TILE / UNITS);
-    let column = UNIT_POS % TILE as u32;
-    let unit = UNIT_POS / TILE as u32;
-    let tiles = (columns + comptime!(TILE as u32 - 1u32)) / TILE as u32;
-    let task = CUBE_POS as u32;
-    let segment = task / tiles;
-    let c = (task - segment * tiles) * TILE as u32 + column;
-    let begin = segment * SEGMENT as u32;
-    let mut len = prim::wrapping_sub(rows, begin);
-    if len > SEGMENT as u32 {
-        len = SEGMENT as u32;
-    }
-    if c >= columns || begin >= rows {
-        len = 0u32;
-    }
-    let zero = prim::from_bits(0u32);
-    let mut a = Array::<f32>::new(held);
-    let mut b = Array::<f32>::new(held);
-    #[unroll]
-    for i in 0..held {
-        a[i] = zero;
-        b[i] = zero;
-    }
-    let whole = len / LANES as u32;
-    for k in 0..whole {
-        let row = begin + k * LANES as u32 + unit;
-        lanes(
-            ieee,
-            m,
-            row,
-            LANES as u32,
-            columns,
-            c,
-            &mut a,
-            &mut b,
-            plan,
-            false,
-        );
-    }
-    let row = begin + whole * LANES as u32 + unit;
-    let left = len - whole * LANES as u32;
-    if unit < left {
-        lanes(
-            ieee,
-            m,
-            row,
-            left - unit,
-            columns,
-            c,
-            &mut a,
-            &mut b,
-            plan,
-            true,
-        );
-    }
-    // The halvings within a unit: lanes `units` apart or more.
-    #[unroll]
-    for l in 0..comptime!(held.ilog2()) {
-        let half = comptime!(held >> (l + 1));
-        #[unroll(plan.unroll)]
-        for i in 0..half {
-            a[i] = ieee.add(a[i], a[i + half]);
-            b[i] = ieee.add(b[i], b[i + half]);
-        }
-    }
-    let mut shared_a = SharedMemory::<f32>::new(UNITS);
-    let mut shared_b = SharedMemory::<f32>::new(UNITS);
-    shared_a[UNIT_POS as usize] = a[0];
-    shared_b[UNIT_POS as usize] = b[0];
-    #[unroll]
-    for l in 0..comptime!(units.ilog2()) {
-        let half = comptime!(units >> (l + 1));
-        sync_cube();
-        if unit < half {
-            let other = (UNIT_POS + half * TILE as u32) as usize;
-            a[0] = ieee.add(a[0], shared_a[other]);
-            b[0] = ieee.add(b[0], shared_b[other]);
-            shared_a[UNIT_POS as usize] = a[0];
-            shared_b[UNIT_POS as usize] = b[0];
-        }
-    }
-    if len > 0u32 && unit == 0u32 {
-        let to = (segment * columns + c) as usize;
-        m.weight[to] = ieee.canonical(ieee.add(a[0], zero));
-        if comptime!(plan.biased) {
-            m.bias[to] = ieee.canonical(ieee.add(b[0], zero));
-        }
-    }
-}
-
-fn columns_kernel(profile: FloatProfile, plan: Columns) -> Kernel {
-    Kernel::new(
-        "rowwise_columns",
-        profile,
-        plan,
-        CubeDim::new_1d(UNITS as u32),
-        move |d| {
-            let ieee = d.ieee();
-            let weight = d.output::<f32>();
-            let bias = if plan.biased {
-                d.output::<f32>()
-            } else {
-                weight.clone()
-            };
-            let x = d.input::<f32>();
-            let y = d.input::<f32>();
-            let scale = d.input::<f32>();
-            let mean = if plan.biased {
-                d.input::<f32>()
-            } else {
-                scale.clone()
-            };
-            let memory = ColumnMemoryExpand {
-                x,
-                y,
-                mean,
-                scale,
-                weight,
-                bias,
-            };
-            let rows = d.scalar::<u32>();
-            let count = d.scalar::<u32>();
-            columns::expand(d.scope(), ieee, memory, rows, count, plan);
-        },
-    )
-}
-
 /// The gradients of weight and bias over each segment of rows; of the bias only where there is a
 /// mean.
 pub(super) fn parameters(
@@ -1361,22 +1176,28 @@ pub(super) fn parameters(
     weight: &mut Buffer<f32>,
     bias: Option<&mut Buffer<f32>>,
 ) -> Result<()> {
-    let device = job.x.device();
-    let profile = device.profile()?;
-    let plan = Columns {
-        biased: job.mean.is_some(),
-        unroll: unrolls(profile),
-    };
-    let mut args: Vec<Arg<'_>> = vec![Arg::from(&*weight)];
-    args.extend(bias.as_deref().map(Arg::from));
-    args.push(Arg::from(job.x));
-    for buffer in [job.y, job.scale, job.mean].into_iter().flatten() {
-        args.push(Arg::from(buffer));
+    fn any<'a>(x: Option<&'a Buffer<f32>>) -> Option<&'a dyn AnyBuffer> {
+        x.map(|x| x as &dyn AnyBuffer)
     }
-    args.push(Arg::U32(job.rows as u32));
-    args.push(Arg::U32(job.columns as u32));
-    let tasks = job.rows.div_ceil(SEGMENT) * job.columns.div_ceil(TILE);
-    device.launch(&columns_kernel(profile, plan), grid(tasks, 1)?, &args)
+    let biased = job.mean.is_some();
+    let shape = [job.rows, job.columns];
+    let profile = job.x.device().profile()?;
+    let plan = columns::Plan::new(columns::Fold::Parameters { biased }, shape, profile);
+    let inputs = columns::Inputs {
+        x: job.x,
+        y: any(job.y),
+        scale: any(job.scale),
+        mean: any(job.mean),
+        shift: None,
+        ddof: 0,
+    };
+    let out = [Some(&*weight), bias.as_deref()];
+    columns::launch(
+        plan,
+        shape,
+        &inputs,
+        out.into_iter().flatten().map(Arg::from),
+    )
 }
 
 /// Each operation kept in registers, and one of each shape of loop.
@@ -1412,15 +1233,6 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
             };
             all.push(kernel(profile, plan));
         }
-    }
-    for biased in [false, true] {
-        all.push(columns_kernel(
-            profile,
-            Columns {
-                biased,
-                unroll: unrolls(profile),
-            },
-        ));
     }
     all
 }
