@@ -658,16 +658,22 @@ impl Way {
     /// The fewer the chains, the more of each must be under way.
     fn choose(device: &Device, [batch, time, channels]: [usize; 3], back: bool) -> Self {
         let chains = batch * channels;
-        let most = match device.backend() {
-            Backend::Cuda(_) | Backend::Hip(_) if time >= 256 => 20_480,
-            _ => 0,
-        };
-        match chains {
-            _ if chains < most => Self::Tiles(Tile {
-                chains: if chains <= 4096 { 16 } else { 32 },
-                steps: if back || chains > 4096 { 128 } else { 256 },
+        // Tiles take more shared memory than others promise.
+        let roomy = matches!(device.backend(), Backend::Cuda(_) | Backend::Hip(_));
+        let most = if back { 20_480 } else { 65_536 };
+        if roomy && chains <= most && time >= 256 {
+            let (chains, steps) = match (chains, back) {
+                (0..=4096, false) => (16, 256),
+                (0..=4096, true) => (16, 128),
+                _ => (32, 32),
+            };
+            return Self::Tiles(Tile {
+                chains,
+                steps,
                 units: 256,
-            }),
+            });
+        }
+        match chains {
             0..=49_151 => Self::Ahead(16),
             _ => Self::Ahead(8),
         }
@@ -676,7 +682,7 @@ impl Way {
 
 /// What can be chosen, and some small tiles.
 #[cfg(test)]
-pub(super) const WAYS: [Way; 6] = [
+pub(super) const WAYS: [Way; 7] = [
     Way::Ahead(8),
     Way::Ahead(16),
     Way::Ahead(32),
@@ -692,8 +698,13 @@ pub(super) const WAYS: [Way; 6] = [
     }),
     Way::Tiles(Tile {
         chains: 32,
-        steps: 16,
-        units: 64,
+        steps: 32,
+        units: 256,
+    }),
+    Way::Tiles(Tile {
+        chains: 16,
+        steps: 256,
+        units: 256,
     }),
 ];
 

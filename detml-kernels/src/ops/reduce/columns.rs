@@ -156,6 +156,16 @@ impl Plan {
         matches!(self.fold, Fold::One(kind) if kind.shifted)
     }
 
+    /// Cubes at a time on a multiprocessor, where what a unit holds leaves room for no more: told of
+    /// it, NVIDIA's compiler keeps more loads under way.
+    const fn resident(&self) -> u32 {
+        if self.shifted() || self.parameters() {
+            2
+        } else {
+            0
+        }
+    }
+
     /// The place of a second word: narrow folds keep one that is 0.
     const fn second(&self, i: usize) -> usize {
         if self.wide() { i } else { 0 }
@@ -634,6 +644,7 @@ pub(crate) fn kernel(profile: FloatProfile, plan: Plan) -> Kernel {
         };
         self::columns::expand(d.scope(), ieee, memory, size, plan);
     })
+    .resident(plan.resident())
 }
 
 /// What a launch reads; fields that a plan doesn't use are not looked at.
