@@ -90,6 +90,25 @@ impl Plan {
         }
     }
 
+    /// Plans for the shape with tiles, loads and units of every kind.
+    #[cfg(test)]
+    pub(super) fn candidates(fold: Fold, shape: [usize; 2]) -> Vec<Self> {
+        let [_, columns] = shape;
+        let mut plans = vec![
+            Self::with(fold, shape, 8, 1, UNITS),
+            Self::with(fold, shape, 8, 1, 64),
+        ];
+        if columns <= TILES[0] {
+            plans.push(Self::with(fold, shape, columns, 4, UNITS));
+            plans.push(Self::with(fold, shape, columns, 1, UNITS));
+        }
+        if columns % 4 == 0 {
+            plans.push(Self::with(fold, shape, 8, 4, UNITS));
+            plans.push(Self::with(fold, shape, 16, 4, 64));
+        }
+        plans
+    }
+
     const fn outputs(&self) -> usize {
         if self.wide() && (self.parameters() || !self.finished) {
             2
@@ -482,11 +501,7 @@ fn columns(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
     let tile = comptime!(plan.tile as u32);
     let held = comptime!(plan.held());
     let tiles = (size.columns + (tile - 1u32)) / tile;
-    let mut task = CUBE_POS as u32;
-    if comptime!(plan.shifted()) {
-        // The pass before, that of the means, ended with what caches still hold.
-        task = CUBE_COUNT as u32 - 1u32 - task;
-    }
+    let task = CUBE_POS as u32;
     let segment = task / tiles;
     let c0 = (task - segment * tiles) * tile;
     let begin = segment * SEGMENT as u32;

@@ -462,12 +462,8 @@ fn reduce(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
     let side = UNIT_POS / comptime!(tile * units);
     let part = side % comptime!(plan.parts as u32);
     let groups = comptime!((plan.segments() / plan.parts) as u32);
-    let mut cube = CUBE_POS as u32;
-    if comptime!(plan.shifted) {
-        // The pass before, that of the means, ended with what caches still hold.
-        cube = CUBE_COUNT as u32 - 1u32 - cube;
-    }
-    let first = cube * comptime!(plan.tasks() as u32) + side / comptime!(plan.parts as u32);
+    let first =
+        CUBE_POS as u32 * comptime!(plan.tasks() as u32) + side / comptime!(plan.parts as u32);
     let mine = unit * comptime!(plan.vector as u32);
 
     let held = comptime!(plan.held());
