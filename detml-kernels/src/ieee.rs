@@ -64,9 +64,9 @@ impl FloatProfile {
         opaque: false,
     };
 
-    /// Whether kernels unroll their loops over registers themselves: where an operation is one
-    /// instruction. Emulated ones would fill megabytes.
-    pub(crate) fn unrolls(self) -> bool {
+    /// Whether a sum and a fused product are an instruction each: then kernels unroll loops over
+    /// registers, which would fill megabytes with emulated ones.
+    pub(crate) fn direct(self) -> bool {
         self.fma == Path::Native && self.subnormal == Path::Native
     }
 }

@@ -162,13 +162,12 @@ pub(crate) fn exp_nonpositive(ieee: &Ieee, x: f32) -> f32 {
     ieee.mul(ieee.mul(p, prim::from_bits(s)), TWO_MINUS_64)
 }
 
-/// A weight relative to the largest: for `x <= 88` the bits of [`exp`] from -87 on, +0 below.
-///
-/// Where results are neither subnormal nor infinite one product scales them. Beyond 88 some number
-/// or NaN, the same everywhere but for the sign and payload of a NaN; NaN for a NaN, likewise.
+/// [`exp`] of what lies within -87 and 88, the same bits: no result is subnormal or infinite, so one
+/// product scales it. Of others some number or NaN, the same everywhere but for the sign and
+/// payload of a NaN; NaN for a NaN, likewise.
 #[cube]
 #[inline(always)]
-pub(crate) fn exp_weight(ieee: &Ieee, x: f32) -> f32 {
+pub(crate) fn exp_near(ieee: &Ieee, x: f32) -> f32 {
     let t = ieee.fma(x, INV_LN2, ROUND);
     let n = ieee.sub(t, ROUND);
     let r = ieee.fma(n, MINUS_LN2_REST, ieee.fma(n, MINUS_LN2, x));
@@ -176,7 +175,14 @@ pub(crate) fn exp_weight(ieee: &Ieee, x: f32) -> f32 {
     let one = fast_two_sum(ieee, 1.0f32, r);
     let p = ieee.add(one.hi, ieee.fma(ieee.mul(r, r), q, one.lo));
     let s = prim::from_bits(prim::wrapping_add(prim::bits(t) << 23u32, ONE));
-    or_bits(ieee.lt(x, -87.0f32), 0u32, ieee.mul(p, s))
+    ieee.mul(p, s)
+}
+
+/// A weight relative to the largest: as [`exp_near`], but +0 below -87.
+#[cube]
+#[inline(always)]
+pub(crate) fn exp_weight(ieee: &Ieee, x: f32) -> f32 {
+    or_bits(ieee.lt(x, -87.0f32), 0u32, exp_near(ieee, x))
 }
 
 /// 2^x. At most 1 ulp; exact where x is an integer.

@@ -30,7 +30,7 @@ mod trigonometric;
 
 pub use error_function::{erf, erfc, gelu, gelu_tanh};
 pub use exponential::{exp, exp2, exp10, expm1};
-pub(crate) use exponential::{exp_nonpositive, exp_some_nan, exp_weight};
+pub(crate) use exponential::{exp_near, exp_nonpositive, exp_some_nan, exp_weight};
 pub use gamma::{digamma, lgamma};
 pub use hyperbolic::{cosh, sinh, tanh};
 pub use inverse_trigonometric::{acos, asin, atan, atan2};

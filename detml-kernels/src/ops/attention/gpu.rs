@@ -2025,7 +2025,7 @@ fn extent(d: &mut Definition) -> ExtentExpand {
 }
 
 fn forward_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = profile.unrolls();
+    let unroll = profile.direct();
     let units = CubeDim::new_1d(v.tile.units());
     Kernel::new("attention", profile, v, units, move |d| {
         let ieee = d.ieee();
@@ -2089,7 +2089,7 @@ fn delta_kernel(profile: FloatProfile, wide: bool) -> Kernel {
 }
 
 fn query_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = profile.unrolls();
+    let unroll = profile.direct();
     let units = CubeDim::new_1d(v.tile.units());
     Kernel::new("attention_queries", profile, v, units, move |d| {
         let ieee = d.ieee();
@@ -2117,7 +2117,7 @@ fn query_kernel(profile: FloatProfile, v: Variant) -> Kernel {
 }
 
 fn key_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = profile.unrolls();
+    let unroll = profile.direct();
     let units = CubeDim::new_1d(v.tile.units());
     Kernel::new("attention_keys", profile, v, units, move |d| {
         let ieee = d.ieee();

@@ -5,7 +5,7 @@
 use super::Place;
 use super::table::{Op, apply};
 use crate::device::{Arg, Buffer, Definition, Device, Kernel, args};
-use crate::ieee::{FloatProfile, Ieee, Path};
+use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::{AnyBuffer, grid};
 use crate::prim;
 use cubecl::prelude::*;
@@ -156,7 +156,7 @@ fn elementwise(
 
 /// Elements of one unit.
 fn each(profile: FloatProfile) -> u32 {
-    let native = profile.fma == Path::Native && profile.subnormal == Path::Native;
+    let native = profile.direct();
     if native { 4 } else { 1 }
 }
 

@@ -16,7 +16,7 @@
 
 use super::{Metric, PANEL, key, step, value};
 use crate::device::{Arg, Buffer, Definition, Device, Kernel, args};
-use crate::ieee::{FloatProfile, Ieee, Path};
+use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::grid;
 use crate::ops::order::Order;
 use crate::ops::topk::topk;
@@ -623,7 +623,7 @@ fn rows(d: &mut Definition, wide: bool) -> (NativeExpand<Array<Four>>, NativeExp
 
 fn search_kernel(profile: FloatProfile, v: Variant) -> Kernel {
     // Emulated arithmetic is long code: there it stands once, in loops.
-    let unroll = profile.fma == Path::Native && profile.subnormal == Path::Native;
+    let unroll = profile.direct();
     // One cube computes while another selects.
     let resident = match v.tile.rows {
         128 if !v.folds => 2,

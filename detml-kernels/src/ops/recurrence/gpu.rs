@@ -1,12 +1,17 @@
 //! The GPU path: a unit takes a chain through time, the loads of the next steps under way while it
 //! computes the present ones. Units side by side have channels side by side.
+//!
+//! Where chains are too few to keep the memory busy, a cube takes a few of them: all of its units
+//! load a tile of steps ahead and store the one before, and some walk the chains through shared
+//! memory.
 
 use super::{Inputs, RecurrenceGradients};
-use crate::device::{Arg, Buffer, Kernel};
-use crate::ieee::{FloatProfile, Ieee, Path};
+use crate::device::{Arg, Buffer, Device, Kernel};
+use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::grid;
+use crate::prim;
 use cubecl::prelude::*;
-use detml_core::Result;
+use detml_core::{Backend, Result};
 
 /// Few, so that few chains reach all multiprocessors evenly.
 const UNITS: u32 = 32;
@@ -166,7 +171,7 @@ fn load_back(
 /// +0, which no compiler knows.
 #[cube]
 fn ieee_zero(chains: &Chains) -> f32 {
-    crate::prim::from_bits(crate::prim::bits(chains.nothing) ^ 0x8000_0000u32)
+    prim::from_bits(prim::bits(chains.nothing) ^ 0x8000_0000u32)
 }
 
 #[cube]
@@ -224,22 +229,15 @@ fn backward_steps(
     }
 }
 
-fn native(profile: FloatProfile) -> bool {
-    profile.fma == Path::Native && profile.subnormal == Path::Native
-}
-
-fn forward_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = native(profile);
-    let units = CubeDim::new_1d(UNITS);
-    Kernel::new("recurrence", profile, v, units, move |d| {
+fn forward_kernel(profile: FloatProfile, way: Way, initial: bool) -> Kernel {
+    let unroll = profile.direct();
+    let units = CubeDim::new_1d(way.units());
+    let variant = (way, initial);
+    Kernel::new("recurrence", profile, variant, units, move |d| {
         let ieee = d.ieee();
         let (a, b) = (d.input::<f32>(), d.input::<f32>());
         // What a variant doesn't use is not among its arguments.
-        let initial = if v.initial {
-            d.input::<f32>()
-        } else {
-            a.clone()
-        };
+        let first = if initial { d.input::<f32>() } else { a.clone() };
         let (states, last) = (d.output::<f32>(), d.output::<f32>());
         let chains = ChainsExpand {
             count: d.scalar(),
@@ -248,22 +246,36 @@ fn forward_kernel(profile: FloatProfile, v: Variant) -> Kernel {
             nothing: d.scalar(),
         };
         let scope = d.scope();
-        forward_steps::expand(scope, ieee, a, b, initial, states, last, chains, v, unroll);
+        match way {
+            Way::Ahead(ahead) => {
+                let v = Variant {
+                    ahead,
+                    initial,
+                    last: false,
+                };
+                forward_steps::expand(scope, ieee, a, b, first, states, last, chains, v, unroll);
+            }
+            Way::Tiles(tile) => {
+                let v = Tiled {
+                    tile,
+                    initial,
+                    last: false,
+                };
+                forward_tiles::expand(scope, ieee, a, b, first, states, last, chains, v, unroll);
+            }
+        }
     })
 }
 
-fn backward_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = native(profile);
-    let units = CubeDim::new_1d(UNITS);
-    Kernel::new("recurrence_back", profile, v, units, move |d| {
+fn backward_kernel(profile: FloatProfile, way: Way, initial: bool, last: bool) -> Kernel {
+    let unroll = profile.direct();
+    let units = CubeDim::new_1d(way.units());
+    let variant = (way, initial, last);
+    Kernel::new("recurrence_back", profile, variant, units, move |d| {
         let ieee = d.ieee();
         let (a, states, gradient) = (d.input::<f32>(), d.input::<f32>(), d.input::<f32>());
-        let initial = if v.initial {
-            d.input::<f32>()
-        } else {
-            a.clone()
-        };
-        let last = if v.last { d.input::<f32>() } else { a.clone() };
+        let before = if initial { d.input::<f32>() } else { a.clone() };
+        let end = if last { d.input::<f32>() } else { a.clone() };
         let [da, db, first] = std::array::from_fn(|_| d.output::<f32>());
         let chains = ChainsExpand {
             count: d.scalar(),
@@ -271,52 +283,463 @@ fn backward_kernel(profile: FloatProfile, v: Variant) -> Kernel {
             channels: d.scalar(),
             nothing: d.scalar(),
         };
-        backward_steps::expand(
-            d.scope(),
-            ieee,
-            a,
-            states,
-            gradient,
-            initial,
-            last,
-            da,
-            db,
-            first,
-            chains,
-            v,
-            unroll,
-        );
+        let scope = d.scope();
+        match way {
+            Way::Ahead(ahead) => {
+                let v = Variant {
+                    ahead,
+                    initial,
+                    last,
+                };
+                backward_steps::expand(
+                    scope, ieee, a, states, gradient, before, end, da, db, first, chains, v, unroll,
+                );
+            }
+            Way::Tiles(tile) => {
+                let v = Tiled {
+                    tile,
+                    initial,
+                    last,
+                };
+                backward_tiles::expand(
+                    scope, ieee, a, states, gradient, before, end, da, db, first, chains, v, unroll,
+                );
+            }
+        }
     })
 }
 
-/// Steps ahead: the fewer the chains, the more of each must be under way.
-fn choose(chains: usize) -> u32 {
-    match chains {
-        0..=49_151 => 16,
-        _ => 8,
+/// What changes the code where a cube takes chains through tiles of steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Tiled {
+    tile: Tile,
+    initial: bool,
+    last: bool,
+}
+
+/// Chains and steps of a tile, and units that load it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Tile {
+    pub(super) chains: u32,
+    pub(super) steps: u32,
+    pub(super) units: u32,
+}
+
+impl Tile {
+    const fn places(self) -> usize {
+        (self.chains * self.steps) as usize
+    }
+
+    /// Places of one unit.
+    const fn own(self) -> u32 {
+        self.chains * self.steps / self.units
     }
 }
 
-/// What can be chosen.
+/// Steps that a walking unit takes from shared memory at once.
+const STRIDE: u32 = 8;
+
+/// Where a unit's place is, in the steps from `done` on.
+#[cube]
+fn step_of(i: u32, #[comptime] tile: Tile) -> u32 {
+    (i * tile.units + UNIT_POS) / tile.chains
+}
+
+/// The words of the tile that begins with step `from`, as [`load`].
+#[cube]
+fn load_tile(
+    a: &Array<f32>,
+    b: &Array<f32>,
+    chains: &Chains,
+    base: u32,
+    live: bool,
+    from: u32,
+    into_a: &mut Array<f32>,
+    into_b: &mut Array<f32>,
+    #[comptime] tile: Tile,
+    #[comptime] unroll: bool,
+) {
+    #[unroll(unroll)]
+    for i in 0..comptime!(tile.own()) {
+        let t = from + step_of(i, tile);
+        let mut x = 1.0f32;
+        let mut y = chains.nothing;
+        if live && t < chains.time {
+            let at = (base + t * chains.channels) as usize;
+            x = a[at];
+            y = b[at];
+        }
+        into_a[i as usize] = x;
+        into_b[i as usize] = y;
+    }
+}
+
+/// A cube's chains: those of a unit's places, and its number of them, beginning with the first of
+/// them.
+#[derive(CubeType)]
+struct Group {
+    /// Index of the first step of the chain of this unit's places.
+    base: u32,
+    chain: u32,
+    live: bool,
+}
+
+#[cube]
+fn group(chains: &Chains, #[comptime] tile: Tile) -> Group {
+    let groups = (chains.channels + comptime!(tile.chains - 1)) / tile.chains;
+    let cube = CUBE_POS as u32;
+    let member = cube / groups;
+    let channel = (cube - member * groups) * tile.chains + UNIT_POS % tile.chains;
+    let chain = member * chains.channels + channel;
+    Group {
+        base: member * chains.time * chains.channels + channel,
+        chain,
+        live: channel < chains.channels && chain < chains.count,
+    }
+}
+
+#[cube]
+fn forward_tiles(
+    ieee: &Ieee,
+    a: &Array<f32>,
+    b: &Array<f32>,
+    initial: &Array<f32>,
+    states: &mut Array<f32>,
+    last: &mut Array<f32>,
+    chains: &Chains,
+    #[comptime] v: Tiled,
+    #[comptime] unroll: bool,
+) {
+    let tile = comptime!(v.tile);
+    let own = comptime!(tile.own());
+    let p = group(chains, tile);
+    let walks = UNIT_POS < tile.chains;
+    let mut h = ieee_zero(chains);
+    if comptime!(v.initial) {
+        if p.live && walks {
+            h = initial[p.chain as usize];
+        }
+    }
+    let mut shared_a = SharedMemory::<f32>::new(comptime!(tile.places()));
+    let mut shared_b = SharedMemory::<f32>::new(comptime!(tile.places()));
+    let mut next_a = Array::<f32>::new(comptime!(own as usize));
+    let mut next_b = Array::<f32>::new(comptime!(own as usize));
+    load_tile(
+        a,
+        b,
+        chains,
+        p.base,
+        p.live,
+        0u32,
+        &mut next_a,
+        &mut next_b,
+        tile,
+        unroll,
+    );
+    for k in 0..(chains.time + comptime!(tile.steps - 1)) / tile.steps {
+        let from = k * tile.steps;
+        #[unroll(unroll)]
+        for i in 0..own {
+            let at = (i * tile.units + UNIT_POS) as usize;
+            shared_a[at] = next_a[i as usize];
+            shared_b[at] = next_b[i as usize];
+        }
+        sync_cube();
+        let ahead = from + tile.steps;
+        load_tile(
+            a,
+            b,
+            chains,
+            p.base,
+            p.live,
+            ahead,
+            &mut next_a,
+            &mut next_b,
+            tile,
+            unroll,
+        );
+        if walks {
+            let mut x = Array::<f32>::new(comptime!(STRIDE as usize));
+            let mut y = Array::<f32>::new(comptime!(STRIDE as usize));
+            let mut this_x = Array::<f32>::new(comptime!(STRIDE as usize));
+            let mut this_y = Array::<f32>::new(comptime!(STRIDE as usize));
+            walk_load(&shared_a, &shared_b, 0u32, &mut x, &mut y, tile);
+            for j in 0..comptime!(tile.steps / STRIDE) {
+                let begin = j * STRIDE;
+                #[unroll]
+                for s in 0..STRIDE {
+                    this_x[s as usize] = x[s as usize];
+                    this_y[s as usize] = y[s as usize];
+                }
+                // The last turn loads what it won't use.
+                let more = begin + STRIDE;
+                let more = prim::select_u32(more < tile.steps, more, 0u32);
+                walk_load(&shared_a, &shared_b, more, &mut x, &mut y, tile);
+                #[unroll]
+                for s in 0..STRIDE {
+                    h = ieee.fma(this_x[s as usize], h, this_y[s as usize]);
+                    shared_b[((begin + s) * tile.chains + UNIT_POS) as usize] = h;
+                }
+            }
+        }
+        sync_cube();
+        // Each unit stores the places that it overwrites next.
+        #[unroll(unroll)]
+        for i in 0..own {
+            let t = from + step_of(i, tile);
+            if p.live && t < chains.time {
+                let h = shared_b[(i * tile.units + UNIT_POS) as usize];
+                states[(p.base + t * chains.channels) as usize] = ieee.canonical(h);
+            }
+        }
+    }
+    if p.live && walks {
+        last[p.chain as usize] = ieee.canonical(h);
+    }
+}
+
+/// A walking unit's words of the steps from `from` on.
+#[cube]
+fn walk_load(
+    shared_x: &SharedMemory<f32>,
+    shared_y: &SharedMemory<f32>,
+    from: u32,
+    x: &mut Array<f32>,
+    y: &mut Array<f32>,
+    #[comptime] tile: Tile,
+) {
+    #[unroll]
+    for s in 0..STRIDE {
+        let at = ((from + s) * tile.chains + UNIT_POS) as usize;
+        x[s as usize] = shared_x[at];
+        y[s as usize] = shared_y[at];
+    }
+}
+
+/// The words of the tile that begins `done` steps before the end, as [`load_back`].
+#[cube]
+fn load_tile_back(
+    a: &Array<f32>,
+    states: &Array<f32>,
+    gradient: &Array<f32>,
+    initial: &Array<f32>,
+    chains: &Chains,
+    p: &Group,
+    done: u32,
+    into: &mut Array<f32>,
+    #[comptime] v: Tiled,
+    #[comptime] unroll: bool,
+) {
+    let own = comptime!(v.tile.own());
+    #[unroll(unroll)]
+    for i in 0..own {
+        let past = done + step_of(i, comptime!(v.tile));
+        let mut x = 1.0f32;
+        let mut g = chains.nothing;
+        let mut h = ieee_zero(chains);
+        if p.live && past < chains.time {
+            let t = chains.time - 1u32 - past;
+            let at = p.base + t * chains.channels;
+            x = a[at as usize];
+            g = gradient[at as usize];
+            if t > 0u32 {
+                h = states[(at - chains.channels) as usize];
+            } else if comptime!(v.initial) {
+                h = initial[p.chain as usize];
+            }
+        }
+        into[i as usize] = x;
+        into[(own + i) as usize] = g;
+        into[(2u32 * own + i) as usize] = h;
+    }
+}
+
+#[cube]
+fn backward_tiles(
+    ieee: &Ieee,
+    a: &Array<f32>,
+    states: &Array<f32>,
+    gradient: &Array<f32>,
+    initial: &Array<f32>,
+    gradient_last: &Array<f32>,
+    da: &mut Array<f32>,
+    db: &mut Array<f32>,
+    first: &mut Array<f32>,
+    chains: &Chains,
+    #[comptime] v: Tiled,
+    #[comptime] unroll: bool,
+) {
+    let tile = comptime!(v.tile);
+    let own = comptime!(tile.own());
+    let p = group(chains, tile);
+    let walks = UNIT_POS < tile.chains;
+    let mut r = ieee_zero(chains);
+    if comptime!(v.last) {
+        if p.live && walks {
+            r = gradient_last[p.chain as usize];
+        }
+    }
+    let mut shared_a = SharedMemory::<f32>::new(comptime!(tile.places()));
+    let mut shared_g = SharedMemory::<f32>::new(comptime!(tile.places()));
+    let mut next = Array::<f32>::new(comptime!(3 * own as usize));
+    let mut before = Array::<f32>::new(comptime!(own as usize));
+    load_tile_back(
+        a, states, gradient, initial, chains, &p, 0u32, &mut next, v, unroll,
+    );
+    for k in 0..(chains.time + comptime!(tile.steps - 1)) / tile.steps {
+        let done = k * tile.steps;
+        #[unroll(unroll)]
+        for i in 0..own {
+            let at = (i * tile.units + UNIT_POS) as usize;
+            shared_a[at] = next[i as usize];
+            shared_g[at] = next[(own + i) as usize];
+            before[i as usize] = next[(2u32 * own + i) as usize];
+        }
+        sync_cube();
+        let more = done + tile.steps;
+        load_tile_back(
+            a, states, gradient, initial, chains, &p, more, &mut next, v, unroll,
+        );
+        if walks {
+            let mut x = Array::<f32>::new(comptime!(STRIDE as usize));
+            let mut y = Array::<f32>::new(comptime!(STRIDE as usize));
+            let mut this_x = Array::<f32>::new(comptime!(STRIDE as usize));
+            let mut this_y = Array::<f32>::new(comptime!(STRIDE as usize));
+            walk_load(&shared_a, &shared_g, 0u32, &mut x, &mut y, tile);
+            for j in 0..comptime!(tile.steps / STRIDE) {
+                let begin = j * STRIDE;
+                #[unroll]
+                for s in 0..STRIDE {
+                    this_x[s as usize] = x[s as usize];
+                    this_y[s as usize] = y[s as usize];
+                }
+                let more = begin + STRIDE;
+                let more = prim::select_u32(more < tile.steps, more, 0u32);
+                walk_load(&shared_a, &shared_g, more, &mut x, &mut y, tile);
+                #[unroll]
+                for s in 0..STRIDE {
+                    let g = ieee.add(r, this_y[s as usize]);
+                    r = ieee.mul(this_x[s as usize], g);
+                    shared_g[((begin + s) * tile.chains + UNIT_POS) as usize] = g;
+                }
+            }
+        }
+        sync_cube();
+        #[unroll(unroll)]
+        for i in 0..own {
+            let past = done + step_of(i, tile);
+            if p.live && past < chains.time {
+                let t = chains.time - 1u32 - past;
+                let at = (p.base + t * chains.channels) as usize;
+                let g = shared_g[(i * tile.units + UNIT_POS) as usize];
+                da[at] = ieee.canonical(ieee.mul(g, before[i as usize]));
+                db[at] = ieee.canonical(g);
+            }
+        }
+    }
+    if p.live && walks {
+        first[p.chain as usize] = ieee.canonical(r);
+    }
+}
+
+/// How chains are taken through time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Way {
+    /// A unit to a chain, so many steps ahead.
+    Ahead(u32),
+    Tiles(Tile),
+}
+
+impl Way {
+    /// The fewer the chains, the more of each must be under way.
+    fn choose(device: &Device, [batch, time, channels]: [usize; 3], back: bool) -> Self {
+        let chains = batch * channels;
+        // Tiles take more shared memory than others promise.
+        let roomy = matches!(device.backend(), Backend::Cuda(_) | Backend::Hip(_));
+        let most = if back { 20_480 } else { 65_536 };
+        if roomy && chains <= most && time >= 256 {
+            let (chains, steps) = match (chains, back) {
+                (0..=4096, false) => (16, 256),
+                (0..=4096, true) => (16, 128),
+                _ => (32, 32),
+            };
+            return Self::Tiles(Tile {
+                chains,
+                steps,
+                units: 256,
+            });
+        }
+        match chains {
+            0..=49_151 => Self::Ahead(16),
+            _ => Self::Ahead(8),
+        }
+    }
+}
+
+/// What can be chosen, and some small tiles.
 #[cfg(test)]
-pub(super) const AHEAD: [u32; 3] = [8, 16, 32];
+pub(super) const WAYS: [Way; 7] = [
+    Way::Ahead(8),
+    Way::Ahead(16),
+    Way::Ahead(32),
+    Way::Tiles(Tile {
+        chains: 4,
+        steps: 8,
+        units: 32,
+    }),
+    Way::Tiles(Tile {
+        chains: 16,
+        steps: 128,
+        units: 256,
+    }),
+    Way::Tiles(Tile {
+        chains: 32,
+        steps: 32,
+        units: 256,
+    }),
+    Way::Tiles(Tile {
+        chains: 16,
+        steps: 256,
+        units: 256,
+    }),
+];
+
+impl Way {
+    fn units(self) -> u32 {
+        match self {
+            Self::Ahead(_) => UNITS,
+            Self::Tiles(tile) => tile.units,
+        }
+    }
+
+    fn cubes(self, [batch, _, channels]: [usize; 3]) -> Result<(u32, u32, u32)> {
+        match self {
+            Self::Ahead(_) => grid(batch * channels, UNITS as usize),
+            Self::Tiles(tile) => grid(batch * channels.div_ceil(tile.chains as usize), 1),
+        }
+    }
+}
 
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
-    [(8, true), (16, false)]
-        .into_iter()
-        .flat_map(|(ahead, given)| {
-            let v = Variant {
-                ahead,
-                initial: given,
-                last: given,
-            };
-            let forward = Variant { last: false, ..v };
-            [
-                forward_kernel(profile, forward),
-                backward_kernel(profile, v),
-            ]
-        })
-        .collect()
+    let tile = Tile {
+        chains: 16,
+        steps: 128,
+        units: 256,
+    };
+    [
+        (Way::Ahead(8), true),
+        (Way::Ahead(16), false),
+        (Way::Tiles(tile), true),
+        (Way::Tiles(tile), false),
+    ]
+    .into_iter()
+    .flat_map(|(way, given)| {
+        [
+            forward_kernel(profile, way, given),
+            backward_kernel(profile, way, given, given),
+        ]
+    })
+    .collect()
 }
 
 fn scalars([batch, time, channels]: [usize; 3]) -> [Arg<'static>; 4] {
@@ -334,47 +757,32 @@ pub(super) fn forward(
     initial: Option<&Buffer<f32>>,
     shape: [usize; 3],
     (states, last): (&mut Buffer<f32>, &mut Buffer<f32>),
-    ahead: Option<u32>,
+    way: Option<Way>,
 ) -> Result<()> {
     let device = a.device();
-    let chains = shape[0] * shape[2];
-    let v = Variant {
-        ahead: ahead.unwrap_or_else(|| choose(chains)),
-        initial: initial.is_some(),
-        last: false,
-    };
+    let way = way.unwrap_or_else(|| Way::choose(device, shape, false));
     let mut arguments = vec![Arg::from(a), Arg::from(b)];
     arguments.extend(initial.map(Arg::from));
     arguments.extend([Arg::from(states), Arg::from(last)]);
     arguments.extend(scalars(shape));
-    device.launch(
-        &forward_kernel(device.profile()?, v),
-        grid(chains, UNITS as usize)?,
-        &arguments,
-    )
+    let kernel = forward_kernel(device.profile()?, way, initial.is_some());
+    device.launch(&kernel, way.cubes(shape)?, &arguments)
 }
 
 pub(super) fn backward(
     inputs: &Inputs<'_>,
     shape: [usize; 3],
     out: &mut RecurrenceGradients,
-    ahead: Option<u32>,
+    way: Option<Way>,
 ) -> Result<()> {
     let device = inputs.a.device();
-    let chains = shape[0] * shape[2];
-    let v = Variant {
-        ahead: ahead.unwrap_or_else(|| choose(chains)),
-        initial: inputs.initial.is_some(),
-        last: inputs.gradient_last.is_some(),
-    };
+    let way = way.unwrap_or_else(|| Way::choose(device, shape, true));
     let mut arguments = Vec::from([inputs.a, inputs.states, inputs.gradient].map(Arg::from));
     arguments.extend(inputs.initial.map(Arg::from));
     arguments.extend(inputs.gradient_last.map(Arg::from));
     arguments.extend([&mut out.a, &mut out.b, &mut out.initial].map(Arg::from));
     arguments.extend(scalars(shape));
-    device.launch(
-        &backward_kernel(device.profile()?, v),
-        grid(chains, UNITS as usize)?,
-        &arguments,
-    )
+    let [initial, last] = [inputs.initial, inputs.gradient_last].map(|x| x.is_some());
+    let kernel = backward_kernel(device.profile()?, way, initial, last);
+    device.launch(&kernel, way.cubes(shape)?, &arguments)
 }

@@ -75,15 +75,15 @@ pub fn linear(
     linear_by(a, b, initial, shape, None)
 }
 
-/// Steps whose loads are under way at once on a GPU, to force in tests (`N8`).
-type Ahead = Option<u32>;
+/// How a GPU takes chains through time, to force in tests (`N8`).
+type Way = Option<gpu::Way>;
 
 fn linear_by(
     a: &Buffer<f32>,
     b: &Buffer<f32>,
     initial: Option<&Buffer<f32>>,
     shape: [usize; 3],
-    ahead: Ahead,
+    way: Way,
 ) -> Result<Recurrence> {
     let op = "linear recurrence";
     let [batch, time, channels] = shape;
@@ -104,7 +104,7 @@ fn linear_by(
         let initial = initial.and_then(Buffer::host);
         cpu::forward(simd, [time, channels], a, b, initial, states, last);
     } else {
-        gpu::forward(a, b, initial, shape, (&mut states, &mut last), ahead)?;
+        gpu::forward(a, b, initial, shape, (&mut states, &mut last), way)?;
     }
     Ok(Recurrence { states, last })
 }
@@ -132,7 +132,7 @@ fn backward_by(
     gradient: &Buffer<f32>,
     gradient_last: Option<&Buffer<f32>>,
     shape: [usize; 3],
-    ahead: Ahead,
+    way: Way,
 ) -> Result<RecurrenceGradients> {
     let op = "linear recurrence, backward";
     let [batch, time, channels] = shape;
@@ -156,7 +156,7 @@ fn backward_by(
     };
     match device.simd() {
         Some(simd) => cpu::backward(simd, [time, channels], &inputs, &mut out),
-        None => gpu::backward(&inputs, shape, &mut out, ahead)?,
+        None => gpu::backward(&inputs, shape, &mut out, way)?,
     }
     Ok(out)
 }

@@ -40,13 +40,13 @@ impl Case {
     }
 
     #[track_caller]
-    fn check(&self, device: &Device, ahead: Ahead) {
-        let what = format!("{:?}, {ahead:?}", self.shape);
+    fn check(&self, device: &Device, way: Way) {
+        let what = format!("{:?}, {way:?}", self.shape);
         let up = |x: &Vec<f32>| device.upload(x).unwrap();
         let (a, b, gradient) = (up(&self.a), up(&self.b), up(&self.gradient));
         let initial = self.initial.as_ref().map(up);
         let last = self.gradient_last.as_ref().map(up);
-        let h = linear_by(&a, &b, initial.as_ref(), self.shape, ahead).unwrap();
+        let h = linear_by(&a, &b, initial.as_ref(), self.shape, way).unwrap();
         let expected = plain::linear(&self.a, &self.b, self.initial.as_deref(), self.shape);
         assert_bits(&what, &device.read(&h.states).unwrap(), &expected.0);
         assert_bits(&what, &device.read(&h.last).unwrap(), &expected.1);
@@ -57,7 +57,7 @@ impl Case {
             &gradient,
             last.as_ref(),
             self.shape,
-            ahead,
+            way,
         )
         .unwrap();
         let [da, db, first] = plain::backward(
@@ -92,16 +92,28 @@ fn shapes(device: &Device) {
     }
 }
 
-/// Steps ahead don't show (`N8`).
-fn schedules(device: &Device) {
+fn n8_schedules_do_not_show(device: &Device) {
     if device.is_cpu() {
         Case::new(6, [2, 40, 700]).check(device, None);
         return;
     }
-    for ahead in gpu::AHEAD {
-        for time in [1, ahead as usize, ahead as usize + 1, 70] {
-            Case::new(6, [2, time, 9]).check(device, Some(ahead));
+    for way in gpu::WAYS {
+        let steps = match way {
+            gpu::Way::Ahead(steps) => steps as usize,
+            // Vulkan promises no more than 16 KiB of shared memory.
+            gpu::Way::Tiles(tile)
+                if tile.chains * tile.steps > 2048
+                    && matches!(device.backend(), detml_core::Backend::Wgpu(_)) =>
+            {
+                continue;
+            }
+            gpu::Way::Tiles(tile) => tile.steps as usize,
+        };
+        for time in [1, steps, steps + 1, 70] {
+            Case::new(6, [2, time, 9]).check(device, Some(way));
         }
+        Case::new(6, [1, 2 * steps + 3, 40]).check(device, Some(way));
+        Case::new(7, [3, steps - 1, 16]).check(device, Some(way));
     }
 }
 
@@ -203,7 +215,7 @@ fn any_bits_any_shape(device: &Device) {
     );
 }
 
-backend_suite! { shapes, schedules, n9_parts_equal_the_whole, refusals, any_bits_any_shape }
+backend_suite! { shapes, n8_schedules_do_not_show, n9_parts_equal_the_whole, refusals, any_bits_any_shape }
 
 /// A product rounded before its sum, and a sum fused where the contract rounds, show.
 #[test]

@@ -6,10 +6,11 @@
 //! first halvings of the tree are its own. Shapes of cubes are free (`N8`): the order is that of
 //! the lanes.
 
+use super::columns;
 use super::fold::{self, ArgMax, Kind, Max, State, Sum, Traits, Variance};
 use super::{LANES, SEGMENT};
 use crate::device::{Arg, Buffer, Device, Kernel};
-use crate::ieee::{FloatProfile, Ieee, Path};
+use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::{AnyBuffer, grid};
 use crate::prim;
 use cubecl::prelude::*;
@@ -431,16 +432,19 @@ fn many(
             );
         }
         let begin = whole * stretch;
-        for k in 0..(span.len - begin + comptime!(lanes - 1)) / lanes {
+        // Where a step may be long integer code it stands once.
+        let tail = comptime!(if plan.fold.fused() { 1 } else { steps });
+        let stretch = comptime!(tail as u32 * lanes);
+        for k in 0..(span.len - begin + comptime!(stretch - 1)) / stretch {
             chunk(
                 ieee,
                 m,
                 span,
                 shift,
-                begin + k * lanes + mine,
+                begin + k * stretch + mine,
                 a,
                 b,
-                1usize,
+                tail,
                 true,
                 plan,
             );
@@ -787,7 +791,7 @@ impl Class {
                 Backend::Cuda(_) | Backend::Hip(_) => 1024,
                 _ => UNITS,
             },
-            fused: profile.fma == Path::Native && profile.subnormal == Path::Native,
+            fused: profile.direct(),
         }
     }
 }
@@ -888,16 +892,28 @@ pub(super) fn matrix(
 }
 
 /// Folds each column of the rows `offsets[s]..offsets[s + 1]` for each of `count` ranges to
-/// `out`, `count` rows. Offsets ascend and none is beyond the rows.
+/// `out`, `count` rows. Offsets ascend and none is beyond the rows; no range has more than `longest`.
 pub(crate) fn ranges(
     fold: Kind,
     device: &Device,
     job: &Job<'_>,
     offsets: &Buffer<u32>,
     count: usize,
+    longest: usize,
     out: &mut dyn AnyBuffer,
 ) -> Result<()> {
-    run(fold, device, job, Axis::Ranges, Some((offsets, count)), out)
+    let ranges = Ranges {
+        offsets,
+        count,
+        longest,
+    };
+    run(fold, device, job, Axis::Ranges, Some(&ranges), out)
+}
+
+struct Ranges<'a> {
+    offsets: &'a Buffer<u32>,
+    count: usize,
+    longest: usize,
 }
 
 fn run(
@@ -905,7 +921,7 @@ fn run(
     device: &Device,
     job: &Job<'_>,
     axis: Axis,
-    ranges: Option<(&Buffer<u32>, usize)>,
+    ranges: Option<&Ranges<'_>>,
     out: &mut dyn AnyBuffer,
 ) -> Result<()> {
     let profile = device.profile()?;
@@ -915,7 +931,7 @@ fn run(
         Axis::Row => columns,
         _ => rows,
     };
-    let mut longest = n;
+    let mut longest = ranges.map_or(n, |ranges| ranges.longest);
     let mut states: Option<States> = None;
     let mut level = 0;
     loop {
@@ -932,9 +948,18 @@ fn run(
         let (items, count) = match (axis, ranges) {
             (Axis::Row, _) if plan.parts > 1 => (rows, 0),
             (Axis::Row, _) => (rows * parts, 0),
-            (Axis::Ranges, Some((_, count))) if plan.finished => (count, count),
-            (Axis::Ranges, Some((_, count))) => (count + rows / SEGMENT, count),
+            (Axis::Ranges, Some(ranges)) if plan.finished => (ranges.count, ranges.count),
+            (Axis::Ranges, Some(ranges)) => (ranges.count + rows / SEGMENT, ranges.count),
             _ => (parts, 0),
+        };
+        // Columns of elements; states and what is shorter than the lanes go another way.
+        let tiled = match axis {
+            Axis::Column if states.is_none() && rows > LANES / 2 => Some(columns::Plan::new(
+                columns::Fold::One(fold),
+                [rows, columns],
+                profile,
+            )),
+            _ => None,
         };
         let tiles = match axis {
             Axis::Row => 1,
@@ -965,6 +990,25 @@ fn run(
                 args
             }
         };
+        if let Some(tiled) = tiled {
+            let inputs = columns::Inputs {
+                x: job.x,
+                y: None,
+                scale: None,
+                mean: None,
+                shift: job.shift.filter(|_| fold.shifted),
+                ddof: job.ddof,
+            };
+            columns::launch(tiled, [rows, columns], &inputs, args)?;
+            if plan.finished {
+                return Ok(());
+            }
+            states = next.take();
+            level += 1;
+            longest = parts;
+            rows = items;
+            continue;
+        }
         match &states {
             None => args.push(job.x.arg(plan.vector)),
             Some(states) => {
@@ -975,8 +1019,8 @@ fn run(
         if let (true, Some(shift)) = (plan.shifted, job.shift) {
             args.push(shift.arg(1));
         }
-        if let Some((offsets, _)) = ranges {
-            args.push(Arg::from(offsets));
+        if let Some(ranges) = ranges {
+            args.push(Arg::from(ranges.offsets));
         }
         let scalars = [rows, columns, tasks, count, n];
         args.extend(scalars.map(|x| Arg::U32(x as u32)));
@@ -999,7 +1043,7 @@ fn run(
 
 /// Every fold along rows; the sum and the widest fold in every other shape.
 pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
-    let fused = profile.fma == Path::Native && profile.subnormal == Path::Native;
+    let fused = profile.direct();
     let class = |units: usize| Class { units, fused };
     let shapes = |fold: Kind| {
         let mut all = Vec::new();
@@ -1049,5 +1093,6 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         )
         .filter(|&plan| seen.insert(plan))
         .map(|plan| kernel(profile, plan))
+        .chain(columns::kernels(profile))
         .collect()
 }

@@ -26,6 +26,7 @@
 //!
 //! Of equal elements the first wins (`N10`).
 
+pub(crate) mod columns;
 pub(crate) mod cpu;
 pub(crate) mod fold;
 pub(crate) mod gpu;

@@ -11,6 +11,7 @@ backend_suite! {
     long_rows_and_columns,
     three_levels,
     any_shape,
+    n8_tiles_of_columns_do_not_show,
     nothing,
     the_empty_and_the_wrong,
     n1_variance_of_large_means,
@@ -186,6 +187,45 @@ fn any_shape(device: &Device) {
             assert_eq!(got, expected);
         }
     });
+}
+
+fn n8_tiles_of_columns_do_not_show(device: &Device) {
+    fn of<F: Traits>(device: &Device, shape: [usize; 2]) {
+        let [rows, columns] = shape;
+        let x = words(&moderate(3, rows * columns));
+        let shift = words(&moderate(4, columns));
+        let expected: Vec<u32> = (0..columns)
+            .map(|c| {
+                let column: Vec<u32> = x.iter().skip(c).step_by(columns).copied().collect();
+                plain::result::<F>(&column, shift[c], 1)
+            })
+            .collect();
+        let (x, shift) = (device.upload(&x).unwrap(), device.upload(&shift).unwrap());
+        for plan in columns::Plan::candidates(columns::Fold::One(F::KIND), shape) {
+            let out = device.upload(&vec![0x0bad_0bad_u32; columns]).unwrap();
+            let inputs = columns::Inputs {
+                x: &x,
+                y: None,
+                scale: None,
+                mean: None,
+                shift: F::KIND.shifted.then_some(&shift as &dyn AnyBuffer),
+                ddof: 1,
+            };
+            columns::launch(plan, shape, &inputs, [out.arg(1)]).unwrap();
+            let what = format!("{} {shape:?} {plan:?}", F::KIND.name);
+            assert_words(&what, &device.read(&out).unwrap(), &expected);
+        }
+    }
+    if device.is_cpu() {
+        return;
+    }
+    for shape in [[300, 28], [130, 40], [70, 9]] {
+        of::<Sum>(device, shape);
+        if !slow(device) {
+            of::<Variance>(device, shape);
+            of::<ArgMax>(device, shape);
+        }
+    }
 }
 
 fn nothing(device: &Device) {

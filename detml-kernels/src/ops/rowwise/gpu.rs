@@ -9,15 +9,17 @@
 
 use super::Job;
 use super::terms::{self, First, Op, Two};
-use crate::device::{Arg, Buffer, Device, Kernel};
+use crate::device::{Arg, Buffer, Definition, Device, Kernel};
 use crate::ieee::{FloatProfile, Ieee};
-use crate::ops::grid;
-use crate::ops::reduce::{self, Axis, LANES, SEGMENT};
+use crate::ops::reduce::{self, Axis, LANES, SEGMENT, columns};
+use crate::ops::{AnyBuffer, grid};
 use crate::prim;
 use cubecl::prelude::*;
 use detml_core::{Backend, Result};
 
 const UNITS: usize = 256;
+/// Units of a cube whose rows have 32 units each: fewer wait for one another.
+const FEW_UNITS: usize = 64;
 /// Rows of a cube that gives each unit a row.
 const SHORT_UNITS: usize = 64;
 /// The longest row of one unit.
@@ -62,6 +64,8 @@ pub(super) enum Way {
     Short,
     /// A row in the registers of a cube or a part of one.
     Kept(Plan),
+    /// A row to a cube, a read for each pass; `batch` counts the segments of one unit.
+    Streamed(Plan),
     /// As many reads as passes.
     Long,
 }
@@ -102,10 +106,16 @@ impl Plan {
     }
 }
 
+type Four = Vector<f32, Const<4>>;
+
+/// Fields that a kernel doesn't use stand for others.
 #[derive(CubeType)]
 struct Memory {
     x: Array<f32>,
     y: Array<f32>,
+    x_fours: Array<Four>,
+    y_fours: Array<Four>,
+    out_fours: Array<Four>,
     weight: Array<f32>,
     bias: Array<f32>,
     first: Array<f32>,
@@ -221,7 +231,7 @@ fn tree(
                 let at = ((first + p as u32) * comptime!(count as u32) + i as u32) * left as u32;
                 parts[p] = rest(ieee, shared, at, left, maximum);
             }
-            v[i] = across(ieee, &mut parts, maximum, plan);
+            v[i] = across(ieee, &mut parts, maximum, plan.parts);
         }
     } else {
         if lane < comptime!(count as u32) {
@@ -239,7 +249,7 @@ fn tree(
                 let at = (first + p as u32) * comptime!(count as u32) + i as u32;
                 parts[p] = other[at as usize];
             }
-            v[i] = across(ieee, &mut parts, maximum, plan);
+            v[i] = across(ieee, &mut parts, maximum, plan.parts);
         }
     }
 }
@@ -268,11 +278,11 @@ fn across(
     ieee: &Ieee,
     parts: &mut Array<f32>,
     #[comptime] maximum: bool,
-    #[comptime] plan: Plan,
+    #[comptime] count: usize,
 ) -> f32 {
     #[unroll]
-    for h in 0..comptime!(plan.parts.ilog2()) {
-        let half = comptime!(plan.parts >> (h + 1));
+    for h in 0..comptime!(count.ilog2()) {
+        let half = comptime!(count >> (h + 1));
         #[unroll]
         for p in 0..half {
             parts[p] = join(ieee, parts[p], parts[comptime!(p + half)], maximum);
@@ -626,6 +636,244 @@ fn rows(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
     }
 }
 
+/// The row's number of the units' numbers in `v`, one of each of a unit's segments: a tree over the
+/// lanes, and one over the segments.
+#[cube]
+fn row_total(
+    ieee: &Ieee,
+    shared: &mut SharedMemory<f32>,
+    other: &mut SharedMemory<f32>,
+    v: &mut Array<f32>,
+    #[comptime] maximum: bool,
+    #[comptime] plan: Plan,
+) -> f32 {
+    let groups = comptime!(plan.groups());
+    let segments = comptime!(plan.batch * groups);
+    tree(ieee, shared, other, v, plan.batch, maximum, plan);
+    if UNIT_POS % comptime!(plan.width as u32) == 0u32 {
+        #[unroll]
+        for i in 0..plan.batch {
+            let group = UNIT_POS / comptime!(plan.width as u32);
+            other[(i as u32 * comptime!(groups as u32) + group) as usize] = v[i];
+        }
+    }
+    sync_cube();
+    let mut parts = Array::<f32>::new(segments);
+    #[unroll]
+    for i in 0..segments {
+        parts[i] = other[i];
+    }
+    across(ieee, &mut parts, maximum, segments)
+}
+
+/// What a pass over a row is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    Maximum,
+    Mean,
+    Sums,
+    Results,
+}
+
+/// A row's numbers so far.
+#[derive(CubeType, Clone, Copy)]
+struct RowNumbers {
+    row: u32,
+    first: f32,
+    scale: f32,
+    last_a: f32,
+    last_b: f32,
+}
+
+/// Some of a unit's elements of a segment, those from column `from` on: all loads, then what the pass
+/// makes of them. Returns the sums, or the maximum.
+#[cube]
+fn stream(
+    ieee: &Ieee,
+    m: &mut Memory,
+    n: u32,
+    r: &RowNumbers,
+    from: u32,
+    before: Two,
+    #[comptime] count: usize,
+    #[comptime] pass: Pass,
+    #[comptime] plan: Plan,
+) -> Two {
+    let op = comptime!(plan.op);
+    let zero = prim::from_bits(0u32);
+    let width = comptime!(plan.width as u32);
+    let takes_y = comptime!(op.backward());
+    let base = r.row * n;
+    let mut h = Array::<f32>::new(count);
+    let mut g = Array::<f32>::new(comptime!(if takes_y { count } else { 1 }));
+    #[unroll(plan.unroll)]
+    for i in 0..count {
+        let c = from + i as u32 * width;
+        let mut x = terms::neutral(op);
+        let mut y = zero;
+        if c < n {
+            x = m.x[(base + c) as usize];
+            if comptime!(takes_y) {
+                y = m.y[(base + c) as usize];
+            }
+        }
+        h[i] = x;
+        if comptime!(takes_y) {
+            g[i] = y;
+        }
+    }
+    let mut s = Two {
+        a: before.a,
+        b: before.b,
+    };
+    #[unroll(plan.unroll)]
+    for i in 0..count {
+        let c = from + i as u32 * width;
+        if comptime!(pass == Pass::Maximum) {
+            s.a = join(ieee, s.a, h[i], true);
+        } else if comptime!(pass == Pass::Mean) {
+            s.a = ieee.add(s.a, h[i]);
+        } else {
+            let mut y = zero;
+            if comptime!(takes_y) {
+                y = g[i];
+            }
+            let mut w = zero;
+            let mut bias = zero;
+            if c < n {
+                if comptime!(plan.weighted) {
+                    w = m.weight[c as usize];
+                }
+                if comptime!(plan.biased) {
+                    bias = m.bias[c as usize];
+                }
+            }
+            let two = terms::lift(ieee, h[i], y, w, r.first, r.scale, op, plan.weighted);
+            if comptime!(pass == Pass::Sums) {
+                let mut a = two.a;
+                if comptime!(op.first() != First::Maximum) {
+                    a = or_zero(c < n, two.a);
+                }
+                let next = terms::step(ieee, s, a, two.b, op);
+                s.a = next.a;
+                s.b = next.b;
+            } else if c < n {
+                let last = Two {
+                    a: r.last_a,
+                    b: r.last_b,
+                };
+                m.out[(base + c) as usize] = terms::apply(
+                    ieee,
+                    two.a,
+                    two.b,
+                    last,
+                    r.scale,
+                    w,
+                    bias,
+                    op,
+                    plan.weighted,
+                    plan.biased,
+                );
+            }
+        }
+    }
+    s
+}
+
+/// A pass over a unit's segments of the row.
+#[cube]
+fn stream_row(
+    ieee: &Ieee,
+    m: &mut Memory,
+    size: &Size,
+    r: &RowNumbers,
+    a: &mut Array<f32>,
+    b: &mut Array<f32>,
+    #[comptime] pass: Pass,
+    #[comptime] plan: Plan,
+) {
+    let count = comptime!(if plan.op.backward() { 8usize } else { 16usize });
+    let group = UNIT_POS / comptime!(plan.width as u32);
+    let lane = UNIT_POS % comptime!(plan.width as u32);
+    let zero = prim::from_bits(0u32);
+    #[unroll]
+    for i in 0..plan.batch {
+        let segment = comptime!((i * plan.groups()) as u32) + group;
+        let from = segment * SEGMENT as u32 + lane;
+        let mut s = Two { a: zero, b: zero };
+        if comptime!(pass == Pass::Maximum) {
+            s.a = prim::from_bits(0xff80_0000u32);
+        }
+        if r.row < size.rows {
+            for k in 0..comptime!((SEGMENT / LANES / count) as u32) {
+                let from = from + k * comptime!((count * plan.width) as u32);
+                if from < size.columns {
+                    let next = stream(ieee, m, size.columns, r, from, s, count, pass, plan);
+                    s.a = next.a;
+                    s.b = next.b;
+                }
+            }
+        }
+        if comptime!(pass != Pass::Results) {
+            a[i] = s.a;
+            b[i] = s.b;
+        }
+    }
+}
+
+#[cube]
+fn streamed_rows(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Plan) {
+    let op = comptime!(plan.op);
+    let zero = prim::from_bits(0u32);
+    let mut shared = SharedMemory::<f32>::new(comptime!(plan.units * plan.batch));
+    let mut other = SharedMemory::<f32>::new(comptime!(plan.units * plan.batch / 4));
+    let mut a = Array::<f32>::new(plan.batch);
+    let mut b = Array::<f32>::new(plan.batch);
+    let mut r = RowNumbers {
+        row: CUBE_POS as u32,
+        first: zero,
+        scale: zero,
+        last_a: zero,
+        last_b: zero,
+    };
+    if r.row < size.rows {
+        if comptime!(op.first() == First::Given) {
+            r.first = m.first[r.row as usize];
+        }
+        if comptime!(op.scaled()) {
+            r.scale = m.scale[r.row as usize];
+        }
+    }
+    if comptime!(op.first() == First::Maximum) {
+        stream_row(ieee, m, size, &r, &mut a, &mut b, Pass::Maximum, plan);
+        r.first = row_total(ieee, &mut shared, &mut other, &mut a, true, plan);
+    } else if comptime!(op.first() == First::Mean) {
+        stream_row(ieee, m, size, &r, &mut a, &mut b, Pass::Mean, plan);
+        let sum = row_total(ieee, &mut shared, &mut other, &mut a, false, plan);
+        r.first = terms::mean(ieee, sum, size.columns);
+    }
+    stream_row(ieee, m, size, &r, &mut a, &mut b, Pass::Sums, plan);
+    let mut s = Two { a: zero, b: zero };
+    s.a = row_total(ieee, &mut shared, &mut other, &mut a, false, plan);
+    if comptime!(op.wide()) {
+        s.b = row_total(ieee, &mut shared, &mut other, &mut b, false, plan);
+    }
+    let last = terms::finish(ieee, s, size.columns, size.eps, size.ddof, op);
+    r.last_a = last.a;
+    r.last_b = last.b;
+    if comptime!(op.stored()) {
+        if r.row < size.rows && UNIT_POS == 0u32 {
+            m.out_scale[r.row as usize] = r.last_a;
+            if comptime!(op.first() == First::Mean) {
+                m.out_first[r.row as usize] = r.first;
+            }
+        }
+    }
+    if comptime!(op.maps()) {
+        stream_row(ieee, m, size, &r, &mut a, &mut b, Pass::Results, plan);
+    }
+}
+
 /// Everything that changes the code where a unit has a row of `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Short {
@@ -637,9 +885,37 @@ struct Short {
 }
 
 impl Short {
-    /// From one row in shared memory to the next: odd, so that units meet different banks.
+    fn new(profile: FloatProfile, op: Op, [weighted, biased]: [bool; 2], n: usize) -> Self {
+        Self {
+            op,
+            n,
+            weighted,
+            biased,
+            unroll: profile.direct(),
+        }
+    }
+
+    /// Words of a load.
+    const fn vector(&self) -> usize {
+        if self.n % 4 == 0 { 4 } else { 1 }
+    }
+
+    /// Loads of a row.
+    const fn loads(&self) -> usize {
+        self.n / self.vector()
+    }
+
+    /// From one row in shared memory to the next, in loads: odd, so that units meet different banks.
     const fn stride(&self) -> usize {
-        self.n | 1
+        self.loads() | 1
+    }
+
+    const fn shared(&self, vector: usize) -> usize {
+        if self.vector() == vector {
+            SHORT_UNITS * self.stride()
+        } else {
+            1
+        }
     }
 }
 
@@ -662,32 +938,59 @@ fn lanes_tree(
     v[0]
 }
 
+/// Place in shared memory of the `i`-th load of a unit that loads of a cube's rows, which lie side by
+/// side.
+#[cube]
+fn row_place(i: u32, #[comptime] plan: Short) -> usize {
+    let loads = comptime!(plan.loads() as u32);
+    let at = i * SHORT_UNITS as u32 + UNIT_POS;
+    let row = at / loads;
+    (row * comptime!(plan.stride() as u32) + (at - row * loads)) as usize
+}
+
 #[cube]
 fn load_rows(
     x: &Array<f32>,
+    fours: &Array<Four>,
     shared: &mut SharedMemory<f32>,
+    shared_fours: &mut SharedMemory<Four>,
     to: &mut Array<f32>,
     total: u32,
     #[comptime] plan: Short,
 ) {
-    let n = comptime!(plan.n as u32);
-    let stride = comptime!(plan.stride() as u32);
-    let base = CUBE_POS as u32 * comptime!((SHORT_UNITS * plan.n) as u32);
+    let loads = comptime!(plan.loads() as u32);
+    let base = CUBE_POS as u32 * comptime!((SHORT_UNITS * plan.loads()) as u32);
+    let own = UNIT_POS * comptime!(plan.stride() as u32);
     sync_cube();
     #[unroll(plan.unroll)]
-    for i in 0..n {
-        let at = i * SHORT_UNITS as u32 + UNIT_POS;
-        let mut word = prim::from_bits(0u32);
-        if base + at < total {
-            word = x[(base + at) as usize];
+    for i in 0..loads {
+        let at = base + i * SHORT_UNITS as u32 + UNIT_POS;
+        if comptime!(plan.vector() == 4) {
+            let mut four = Four::new(prim::from_bits(0u32));
+            if at < total {
+                four = fours[at as usize];
+            }
+            shared_fours[row_place(i, plan)] = four;
+        } else {
+            let mut word = prim::from_bits(0u32);
+            if at < total {
+                word = x[at as usize];
+            }
+            shared[row_place(i, plan)] = word;
         }
-        let row = at / n;
-        shared[(row * stride + (at - row * n)) as usize] = word;
     }
     sync_cube();
     #[unroll(plan.unroll)]
-    for i in 0..n {
-        to[i as usize] = shared[(UNIT_POS * stride + i) as usize];
+    for i in 0..loads {
+        if comptime!(plan.vector() == 4) {
+            let four = shared_fours[(own + i) as usize];
+            #[unroll]
+            for l in 0..4u32 {
+                to[(4u32 * i + l) as usize] = four[l as usize];
+            }
+        } else {
+            to[i as usize] = shared[(own + i) as usize];
+        }
     }
 }
 
@@ -697,15 +1000,32 @@ fn short_rows(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Short)
     let n = comptime!(plan.n);
     let lanes = comptime!(plan.n.next_power_of_two());
     let zero = prim::from_bits(0u32);
-    let total = size.rows * n as u32;
+    let total = size.rows * comptime!(plan.loads() as u32);
     let row = CUBE_POS as u32 * SHORT_UNITS as u32 + UNIT_POS;
     let valid = row < size.rows;
-    let mut shared = SharedMemory::<f32>::new(comptime!(SHORT_UNITS * plan.stride()));
+    let mut shared = SharedMemory::<f32>::new(comptime!(plan.shared(1)));
+    let mut fours = SharedMemory::<Four>::new(comptime!(plan.shared(4)));
     let mut h = Array::<f32>::new(n);
     let mut g = Array::<f32>::new(comptime!(if op.backward() { n } else { 1 }));
-    load_rows(&m.x, &mut shared, &mut h, total, plan);
+    load_rows(
+        &m.x,
+        &m.x_fours,
+        &mut shared,
+        &mut fours,
+        &mut h,
+        total,
+        plan,
+    );
     if comptime!(op.backward()) {
-        load_rows(&m.y, &mut shared, &mut g, total, plan);
+        load_rows(
+            &m.y,
+            &m.y_fours,
+            &mut shared,
+            &mut fours,
+            &mut g,
+            total,
+            plan,
+        );
     }
 
     let mut first = zero;
@@ -784,7 +1104,18 @@ fn short_rows(ieee: &Ieee, m: &mut Memory, size: &Size, #[comptime] plan: Short)
         }
     }
     if comptime!(op.maps()) {
-        store_rows(ieee, m, &mut shared, &h, &g, last, scale, total, plan);
+        store_rows(
+            ieee,
+            m,
+            &mut shared,
+            &mut fours,
+            &h,
+            &g,
+            last,
+            scale,
+            total,
+            plan,
+        );
     }
 }
 
@@ -793,6 +1124,7 @@ fn store_rows(
     ieee: &Ieee,
     m: &mut Memory,
     shared: &mut SharedMemory<f32>,
+    fours: &mut SharedMemory<Four>,
     h: &Array<f32>,
     g: &Array<f32>,
     last: Two,
@@ -801,45 +1133,63 @@ fn store_rows(
     #[comptime] plan: Short,
 ) {
     let op = comptime!(plan.op);
-    let n = comptime!(plan.n);
     let zero = prim::from_bits(0u32);
+    let loads = comptime!(plan.loads() as u32);
+    let vector = comptime!(plan.vector() as u32);
+    let own = UNIT_POS * comptime!(plan.stride() as u32);
     sync_cube();
-    let stride = comptime!(plan.stride() as u32);
     #[unroll(plan.unroll)]
-    for i in 0..n {
-        let mut w = zero;
-        let mut bias = zero;
-        let mut y = zero;
-        if comptime!(plan.weighted && !op.backward()) {
-            w = m.weight[i];
+    for i in 0..loads {
+        let mut four = Four::new(zero);
+        let mut word = zero;
+        #[unroll]
+        for l in 0..vector {
+            let j = (i * vector + l) as usize;
+            let mut w = zero;
+            let mut bias = zero;
+            let mut y = zero;
+            if comptime!(plan.weighted && !op.backward()) {
+                w = m.weight[j];
+            }
+            if comptime!(plan.biased) {
+                bias = m.bias[j];
+            }
+            if comptime!(op.backward()) {
+                y = g[j];
+            }
+            word = terms::apply(
+                ieee,
+                h[j],
+                y,
+                last,
+                scale,
+                w,
+                bias,
+                op,
+                plan.weighted,
+                plan.biased,
+            );
+            if comptime!(plan.vector() == 4) {
+                four[l as usize] = word;
+            }
         }
-        if comptime!(plan.biased) {
-            bias = m.bias[i];
+        if comptime!(plan.vector() == 4) {
+            fours[(own + i) as usize] = four;
+        } else {
+            shared[(own + i) as usize] = word;
         }
-        if comptime!(op.backward()) {
-            y = g[i];
-        }
-        shared[(UNIT_POS * stride + i as u32) as usize] = terms::apply(
-            ieee,
-            h[i],
-            y,
-            last,
-            scale,
-            w,
-            bias,
-            op,
-            plan.weighted,
-            plan.biased,
-        );
     }
     sync_cube();
-    let base = CUBE_POS as u32 * comptime!((SHORT_UNITS * plan.n) as u32);
+    let base = CUBE_POS as u32 * comptime!((SHORT_UNITS * plan.loads()) as u32);
     #[unroll(plan.unroll)]
-    for i in 0..n as u32 {
-        let at = i * SHORT_UNITS as u32 + UNIT_POS;
-        if base + at < total {
-            let row = at / n as u32;
-            m.out[(base + at) as usize] = shared[(row * stride + (at - row * n as u32)) as usize];
+    for i in 0..loads {
+        let at = base + i * SHORT_UNITS as u32 + UNIT_POS;
+        if at < total {
+            if comptime!(plan.vector() == 4) {
+                m.out_fours[at as usize] = fours[row_place(i, plan)];
+            } else {
+                m.out[at as usize] = shared[row_place(i, plan)];
+            }
         }
     }
 }
@@ -856,6 +1206,8 @@ struct Takes {
     out: bool,
     out_first: bool,
     out_scale: bool,
+    /// Words of a load of matrices.
+    vector: usize,
 }
 
 impl Takes {
@@ -876,6 +1228,14 @@ impl Takes {
             } else {
                 op.stored()
             },
+            vector: 1,
+        }
+    }
+
+    fn short(plan: Short) -> Self {
+        Self {
+            vector: plan.vector(),
+            ..Self::new(plan.op, Stage::Whole, plan.weighted, plan.biased)
         }
     }
 }
@@ -896,14 +1256,41 @@ fn define(
         CubeDim::new_1d(units as u32),
         move |d| {
             let ieee = d.ieee();
-            let mut outputs = [takes.out, takes.out_first, takes.out_scale]
-                .map(|taken| taken.then(|| d.output::<f32>()));
-            let x = d.input::<f32>();
+            // The words and the fours of a matrix, of which a kernel has one kind.
+            fn matrix(
+                d: &mut Definition,
+                fours: bool,
+                declare: fn(&mut Definition, bool) -> NativeExpand<Array<f32>>,
+            ) -> (NativeExpand<Array<f32>>, NativeExpand<Array<Four>>) {
+                let x = declare(d, fours);
+                (x.clone(), x.expand.into())
+            }
+            fn input(d: &mut Definition, fours: bool) -> NativeExpand<Array<f32>> {
+                match fours {
+                    true => d.input::<Four>().expand.into(),
+                    false => d.input::<f32>(),
+                }
+            }
+            fn output(d: &mut Definition, fours: bool) -> NativeExpand<Array<f32>> {
+                match fours {
+                    true => d.output::<Four>().expand.into(),
+                    false => d.output::<f32>(),
+                }
+            }
+            let fours = takes.vector == 4;
+            let out = takes.out.then(|| matrix(d, fours, output));
+            let mut outputs =
+                [takes.out_first, takes.out_scale].map(|taken| taken.then(|| d.output::<f32>()));
+            let (x, x_fours) = matrix(d, fours, input);
             // What a kernel doesn't have is not used either.
-            let [out, out_first, out_scale] =
+            let (out, out_fours) = out.unwrap_or_else(|| (x.clone(), x_fours.clone()));
+            let [out_first, out_scale] =
                 std::array::from_fn(|i| outputs[i].take().unwrap_or_else(|| x.clone()));
-            let [y, weight, bias, first, scale, sum_a, sum_b] = [
-                takes.y,
+            let (y, y_fours) = match takes.y {
+                true => matrix(d, fours, input),
+                false => (x.clone(), x_fours.clone()),
+            };
+            let [weight, bias, first, scale, sum_a, sum_b] = [
                 takes.weight,
                 takes.bias,
                 takes.first,
@@ -915,6 +1302,9 @@ fn define(
             let memory = MemoryExpand {
                 x,
                 y,
+                x_fours,
+                y_fours,
+                out_fours,
                 weight,
                 bias,
                 first,
@@ -953,8 +1343,22 @@ fn kernel(profile: FloatProfile, plan: Plan) -> Kernel {
     .resident(plan.resident())
 }
 
+fn streamed_kernel(profile: FloatProfile, plan: Plan) -> Kernel {
+    let takes = Takes::new(plan.op, plan.stage, plan.weighted, plan.biased);
+    define(
+        "rowwise_streamed",
+        profile,
+        plan,
+        plan.units,
+        takes,
+        move |scope, ieee, memory, size| {
+            streamed_rows::expand(scope, ieee, memory, size, plan);
+        },
+    )
+}
+
 fn short_kernel(profile: FloatProfile, plan: Short) -> Kernel {
-    let takes = Takes::new(plan.op, Stage::Whole, plan.weighted, plan.biased);
+    let takes = Takes::short(plan);
     define(
         "rowwise_short",
         profile,
@@ -979,7 +1383,7 @@ fn kept(profile: FloatProfile, op: Op, [weighted, biased]: [bool; 2], n: usize) 
         steps,
         batch: 1,
         exact: false,
-        unroll: profile.unrolls(),
+        unroll: profile.direct(),
     };
     if n <= 1024 {
         plan.width = 32;
@@ -993,15 +1397,40 @@ fn kept(profile: FloatProfile, op: Op, [weighted, biased]: [bool; 2], n: usize) 
     } else if plan.parts == 1 {
         plan.steps = steps.next_multiple_of(4);
     }
-    plan.units = UNITS.max(plan.width * plan.parts);
+    let units = if plan.width == 32 { FEW_UNITS } else { UNITS };
+    plan.units = units.max(plan.width * plan.parts);
     plan.exact = n == plan.parts * plan.steps * LANES;
     plan
+}
+
+/// A plan for rows that cubes of `units` read pass by pass.
+fn streamed(
+    profile: FloatProfile,
+    op: Op,
+    [weighted, biased]: [bool; 2],
+    n: usize,
+    units: usize,
+) -> Plan {
+    let groups = units / LANES;
+    Plan {
+        op,
+        stage: Stage::Whole,
+        weighted,
+        biased,
+        units,
+        width: LANES,
+        parts: 1,
+        steps: SEGMENT / LANES,
+        batch: n.div_ceil(SEGMENT * groups).next_power_of_two(),
+        exact: false,
+        unroll: profile.direct(),
+    }
 }
 
 /// Whether a device keeps rows of `n` elements in registers.
 pub(super) fn keeps(device: &Device, n: usize) -> Result<bool> {
     let ways = ways(device, Op::Moments, [false; 2], n)?;
-    Ok(ways[0] != Way::Long)
+    Ok(matches!(ways[0], Way::Short | Way::Kept(_)))
 }
 
 /// The ways that a device can run rows of `n` elements, the best one first.
@@ -1019,6 +1448,10 @@ pub(super) fn ways(device: &Device, op: Op, given: [bool; 2], n: usize) -> Resul
     let plan = kept(profile, op, given, n);
     if plan.units <= most {
         ways.push(Way::Kept(plan));
+    }
+    let plan = streamed(profile, op, given, n, most);
+    if plan.batch <= 4 {
+        ways.push(Way::Streamed(plan));
     }
     ways.push(Way::Long);
     Ok(ways)
@@ -1041,23 +1474,24 @@ fn launch(
     to: [Option<&Buffer<f32>>; 3],
 ) -> Result<()> {
     let mut args: Vec<Arg<'_>> = Vec::new();
+    let wide = takes.vector;
     let taken = [
-        (takes.out, to[0]),
-        (takes.out_first, to[1]),
-        (takes.out_scale, to[2]),
-        (true, Some(job.x)),
-        (takes.y, job.y),
-        (takes.weight, job.weight),
-        (takes.bias, job.bias),
-        (takes.first, first),
-        (takes.scale, job.scale),
-        (takes.sums[0], sums[0]),
-        (takes.sums[1], sums[1]),
+        (takes.out, to[0], wide),
+        (takes.out_first, to[1], 1),
+        (takes.out_scale, to[2], 1),
+        (true, Some(job.x), wide),
+        (takes.y, job.y, wide),
+        (takes.weight, job.weight, 1),
+        (takes.bias, job.bias, 1),
+        (takes.first, first, 1),
+        (takes.scale, job.scale, 1),
+        (takes.sums[0], sums[0], 1),
+        (takes.sums[1], sums[1], 1),
     ];
-    for (taken, buffer) in taken {
+    for (taken, buffer, width) in taken {
         if taken {
             let missing = || detml_core::Error::internal("a rowwise kernel lacks an operand");
-            args.push(Arg::from(buffer.ok_or_else(missing)?));
+            args.push(buffer.ok_or_else(missing)?.vectors(width));
         }
     }
     args.push(Arg::U32(job.rows as u32));
@@ -1067,8 +1501,17 @@ fn launch(
     job.x.device().launch(kernel, cubes, &args)
 }
 
+/// Rows that keep every multiprocessor busy with one.
+const MANY: usize = 128;
+
 pub(super) fn run(job: &Job<'_>, to: Outputs<'_>) -> Result<()> {
-    let way = ways(job.x.device(), job.op, job.given(), job.columns)?[0];
+    let way = match ways(job.x.device(), job.op, job.given(), job.columns)?[0] {
+        // Two matrices' rows don't stay in caches from pass to pass.
+        Way::Streamed(plan) if job.rows < MANY || plan.units == UNITS || job.op.backward() => {
+            Way::Long
+        }
+        way => way,
+    };
     run_as(way, job, to)
 }
 
@@ -1079,14 +1522,8 @@ pub(super) fn run_as(way: Way, job: &Job<'_>, to: Outputs<'_>) -> Result<()> {
     let [weighted, biased] = job.given();
     match way {
         Way::Short => {
-            let plan = Short {
-                op,
-                n: job.columns,
-                weighted,
-                biased,
-                unroll: profile.unrolls(),
-            };
-            let takes = Takes::new(op, Stage::Whole, weighted, biased);
+            let plan = Short::new(profile, op, [weighted, biased], job.columns);
+            let takes = Takes::short(plan);
             let to = [Some(&*to.out), to.first.as_deref(), to.scale.as_deref()];
             let cubes = grid(job.rows, SHORT_UNITS)?;
             let kernel = short_kernel(profile, plan);
@@ -1097,6 +1534,13 @@ pub(super) fn run_as(way: Way, job: &Job<'_>, to: Outputs<'_>) -> Result<()> {
             let to = [Some(&*to.out), to.first.as_deref(), to.scale.as_deref()];
             let cubes = grid(job.rows, plan.groups() * plan.batch)?;
             let kernel = kernel(profile, plan);
+            launch(job, takes, &kernel, cubes, job.mean, [None; 2], to)
+        }
+        Way::Streamed(plan) => {
+            let takes = Takes::new(op, Stage::Whole, weighted, biased);
+            let to = [Some(&*to.out), to.first.as_deref(), to.scale.as_deref()];
+            let kernel = streamed_kernel(profile, plan);
+            let cubes = grid(job.rows, 1)?;
             launch(job, takes, &kernel, cubes, job.mean, [None; 2], to)
         }
         Way::Long => long(profile, job, to),
@@ -1126,7 +1570,7 @@ fn long(profile: FloatProfile, job: &Job<'_>, mut to: Outputs<'_>) -> Result<()>
         steps: SEGMENT / LANES,
         batch: 1,
         exact: job.columns % SEGMENT == 0,
-        unroll: profile.unrolls(),
+        unroll: profile.direct(),
     };
     let given = first.as_ref().or(job.mean);
     let sums = plan(Stage::Sums);
@@ -1161,194 +1605,6 @@ fn long(profile: FloatProfile, job: &Job<'_>, mut to: Outputs<'_>) -> Result<()>
     Ok(())
 }
 
-/// Columns of a cube that sums along columns.
-const TILE: usize = 32;
-
-/// The gradients of weight and bias over one segment of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Columns {
-    /// Whether there is a mean and a gradient of a bias.
-    biased: bool,
-    unroll: bool,
-}
-
-#[derive(CubeType)]
-struct ColumnMemory {
-    x: Array<f32>,
-    y: Array<f32>,
-    mean: Array<f32>,
-    scale: Array<f32>,
-    weight: Array<f32>,
-    bias: Array<f32>,
-}
-
-/// A step of each of a unit's lanes: rows from `row` on, the first `left` of them if `guarded`.
-#[cube]
-fn lanes(
-    ieee: &Ieee,
-    m: &ColumnMemory,
-    row: u32,
-    left: u32,
-    columns: u32,
-    c: u32,
-    a: &mut Array<f32>,
-    b: &mut Array<f32>,
-    #[comptime] plan: Columns,
-    #[comptime] guarded: bool,
-) {
-    let units = comptime!((UNITS / TILE) as u32);
-    let held = comptime!(LANES * TILE / UNITS);
-    #[unroll(plan.unroll)]
-    for i in 0..held {
-        let offset = i as u32 * units;
-        let mut inside = true;
-        if comptime!(guarded) {
-            inside = offset < left;
-        }
-        if inside {
-            let row = row + offset;
-            let index = (row * columns + c) as usize;
-            let y = m.y[index];
-            let mut d = m.x[index];
-            if comptime!(plan.biased) {
-                d = ieee.sub(d, m.mean[row as usize]);
-                b[i] = ieee.add(b[i], y);
-            }
-            a[i] = ieee.fma(y, ieee.mul(d, m.scale[row as usize]), a[i]);
-        }
-    }
-}
-
-#[cube]
-fn columns(ieee: &Ieee, m: &mut ColumnMemory, rows: u32, columns: u32, #[comptime] plan: Columns) {
-    let units = comptime!((UNITS / TILE) as u32);
-    let held = comptime!(LANES * TILE / UNITS);
-    let column = UNIT_POS % TILE as u32;
-    let unit = UNIT_POS / TILE as u32;
-    let tiles = (columns + comptime!(TILE as u32 - 1u32)) / TILE as u32;
-    let task = CUBE_POS as u32;
-    let segment = task / tiles;
-    let c = (task - segment * tiles) * TILE as u32 + column;
-    let begin = segment * SEGMENT as u32;
-    let mut len = prim::wrapping_sub(rows, begin);
-    if len > SEGMENT as u32 {
-        len = SEGMENT as u32;
-    }
-    if c >= columns || begin >= rows {
-        len = 0u32;
-    }
-    let zero = prim::from_bits(0u32);
-    let mut a = Array::<f32>::new(held);
-    let mut b = Array::<f32>::new(held);
-    #[unroll]
-    for i in 0..held {
-        a[i] = zero;
-        b[i] = zero;
-    }
-    let whole = len / LANES as u32;
-    for k in 0..whole {
-        let row = begin + k * LANES as u32 + unit;
-        lanes(
-            ieee,
-            m,
-            row,
-            LANES as u32,
-            columns,
-            c,
-            &mut a,
-            &mut b,
-            plan,
-            false,
-        );
-    }
-    let row = begin + whole * LANES as u32 + unit;
-    let left = len - whole * LANES as u32;
-    if unit < left {
-        lanes(
-            ieee,
-            m,
-            row,
-            left - unit,
-            columns,
-            c,
-            &mut a,
-            &mut b,
-            plan,
-            true,
-        );
-    }
-    // The halvings within a unit: lanes `units` apart or more.
-    #[unroll]
-    for l in 0..comptime!(held.ilog2()) {
-        let half = comptime!(held >> (l + 1));
-        #[unroll(plan.unroll)]
-        for i in 0..half {
-            a[i] = ieee.add(a[i], a[i + half]);
-            b[i] = ieee.add(b[i], b[i + half]);
-        }
-    }
-    let mut shared_a = SharedMemory::<f32>::new(UNITS);
-    let mut shared_b = SharedMemory::<f32>::new(UNITS);
-    shared_a[UNIT_POS as usize] = a[0];
-    shared_b[UNIT_POS as usize] = b[0];
-    #[unroll]
-    for l in 0..comptime!(units.ilog2()) {
-        let half = comptime!(units >> (l + 1));
-        sync_cube();
-        if unit < half {
-            let other = (UNIT_POS + half * TILE as u32) as usize;
-            a[0] = ieee.add(a[0], shared_a[other]);
-            b[0] = ieee.add(b[0], shared_b[other]);
-            shared_a[UNIT_POS as usize] = a[0];
-            shared_b[UNIT_POS as usize] = b[0];
-        }
-    }
-    if len > 0u32 && unit == 0u32 {
-        let to = (segment * columns + c) as usize;
-        m.weight[to] = ieee.canonical(ieee.add(a[0], zero));
-        if comptime!(plan.biased) {
-            m.bias[to] = ieee.canonical(ieee.add(b[0], zero));
-        }
-    }
-}
-
-fn columns_kernel(profile: FloatProfile, plan: Columns) -> Kernel {
-    Kernel::new(
-        "rowwise_columns",
-        profile,
-        plan,
-        CubeDim::new_1d(UNITS as u32),
-        move |d| {
-            let ieee = d.ieee();
-            let weight = d.output::<f32>();
-            let bias = if plan.biased {
-                d.output::<f32>()
-            } else {
-                weight.clone()
-            };
-            let x = d.input::<f32>();
-            let y = d.input::<f32>();
-            let scale = d.input::<f32>();
-            let mean = if plan.biased {
-                d.input::<f32>()
-            } else {
-                scale.clone()
-            };
-            let memory = ColumnMemoryExpand {
-                x,
-                y,
-                mean,
-                scale,
-                weight,
-                bias,
-            };
-            let rows = d.scalar::<u32>();
-            let count = d.scalar::<u32>();
-            columns::expand(d.scope(), ieee, memory, rows, count, plan);
-        },
-    )
-}
-
 /// The gradients of weight and bias over each segment of rows; of the bias only where there is a
 /// mean.
 pub(super) fn parameters(
@@ -1356,22 +1612,28 @@ pub(super) fn parameters(
     weight: &mut Buffer<f32>,
     bias: Option<&mut Buffer<f32>>,
 ) -> Result<()> {
-    let device = job.x.device();
-    let profile = device.profile()?;
-    let plan = Columns {
-        biased: job.mean.is_some(),
-        unroll: profile.unrolls(),
-    };
-    let mut args: Vec<Arg<'_>> = vec![Arg::from(&*weight)];
-    args.extend(bias.as_deref().map(Arg::from));
-    args.push(Arg::from(job.x));
-    for buffer in [job.y, job.scale, job.mean].into_iter().flatten() {
-        args.push(Arg::from(buffer));
+    fn any(x: Option<&Buffer<f32>>) -> Option<&dyn AnyBuffer> {
+        x.map(|x| x as &dyn AnyBuffer)
     }
-    args.push(Arg::U32(job.rows as u32));
-    args.push(Arg::U32(job.columns as u32));
-    let tasks = job.rows.div_ceil(SEGMENT) * job.columns.div_ceil(TILE);
-    device.launch(&columns_kernel(profile, plan), grid(tasks, 1)?, &args)
+    let biased = job.mean.is_some();
+    let shape = [job.rows, job.columns];
+    let profile = job.x.device().profile()?;
+    let plan = columns::Plan::new(columns::Fold::Parameters { biased }, shape, profile);
+    let inputs = columns::Inputs {
+        x: job.x,
+        y: any(job.y),
+        scale: any(job.scale),
+        mean: any(job.mean),
+        shift: None,
+        ddof: 0,
+    };
+    let out = [Some(&*weight), bias.as_deref()];
+    columns::launch(
+        plan,
+        shape,
+        &inputs,
+        out.into_iter().flatten().map(Arg::from),
+    )
 }
 
 /// Each operation kept in registers, and one of each shape of loop.
@@ -1384,21 +1646,21 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
     for op in Op::ALL {
         let [weighted, biased] = given(op);
         all.push(kernel(profile, kept(profile, op, [weighted, biased], 200)));
-        all.push(short_kernel(
-            profile,
-            Short {
-                op,
-                n: 7,
-                weighted,
-                biased,
-                unroll: profile.unrolls(),
-            },
-        ));
+        for n in [7, 12] {
+            all.push(short_kernel(
+                profile,
+                Short::new(profile, op, [weighted, biased], n),
+            ));
+        }
     }
     for op in [Op::Softmax, Op::LayerNorm, Op::LayerNormBackward] {
         for n in [100, 4096, 8192] {
             all.push(kernel(profile, kept(profile, op, [false; 2], n)));
         }
+        all.push(streamed_kernel(
+            profile,
+            streamed(profile, op, [false; 2], 20_000, UNITS),
+        ));
         for stage in [Stage::Sums, Stage::Results] {
             let plan = Plan {
                 stage,
@@ -1407,15 +1669,6 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
             };
             all.push(kernel(profile, plan));
         }
-    }
-    for biased in [false, true] {
-        all.push(columns_kernel(
-            profile,
-            Columns {
-                biased,
-                unroll: profile.unrolls(),
-            },
-        ));
     }
     all
 }

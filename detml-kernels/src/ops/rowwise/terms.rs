@@ -147,7 +147,9 @@ pub(crate) fn lift(
         Op::LogSoftmax | Op::LayerNorm | Op::Moments => ieee.sub(x, first),
         Op::LayerNormBackward => ieee.mul(ieee.sub(x, first), scale),
         Op::RmsNormBackward => ieee.mul(x, scale),
-        Op::RmsNorm | Op::SoftmaxBackward | Op::LogSoftmaxBackward => x,
+        // Before the sum, of which it is no part: while other elements are on their way.
+        Op::LogSoftmaxBackward => math::exp_some_nan(ieee, x),
+        Op::RmsNorm | Op::SoftmaxBackward => x,
     };
     Two { a: h, b: g }
 }
@@ -294,9 +296,7 @@ pub(crate) fn apply(
             ieee.canonical(y)
         }
         Op::SoftmaxBackward => ieee.canonical(ieee.mul(h, ieee.sub(g, last.a))),
-        Op::LogSoftmaxBackward => {
-            ieee.canonical(ieee.fma(ieee.neg(math::exp_some_nan(ieee, h)), last.a, g))
-        }
+        Op::LogSoftmaxBackward => ieee.canonical(ieee.fma(ieee.neg(h), last.a, g)),
         Op::LayerNormBackward => {
             let rest = ieee.sub(g, last.a);
             ieee.canonical(ieee.mul(scale, ieee.fma(ieee.neg(h), last.b, rest)))

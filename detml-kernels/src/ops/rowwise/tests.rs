@@ -195,7 +195,7 @@ fn every_way(device: &Device) {
         return;
     }
     for op in Op::ALL {
-        for columns in [20, 32, 300, 4096, 4500] {
+        for columns in [20, 32, 300, 4096, 4500, 9001, 50_257] {
             if slow(device) && (columns != 20 || op != Op::SoftmaxBackward) {
                 continue;
             }

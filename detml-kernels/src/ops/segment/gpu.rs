@@ -95,3 +95,43 @@ pub(super) fn descent(keys: &Buffer<u32>) -> Result<Option<usize>> {
     }
     Ok(device.read(&flags)?.iter().position(|&flag| flag != 0))
 }
+
+#[cube]
+fn lengths(offsets: &Array<u32>, out: &mut Array<u32>, groups: u32) {
+    let i = CUBE_POS as u32 * UNITS + UNIT_POS;
+    if i < groups {
+        let at = i as usize;
+        out[at] = offsets[at + 1] - offsets[at];
+    }
+}
+
+pub(super) fn lengths_kernel(profile: FloatProfile) -> Kernel {
+    Kernel::new(
+        "segment_lengths",
+        profile,
+        (),
+        CubeDim::new_1d(UNITS),
+        |d| {
+            let (offsets, out) = (d.input::<u32>(), d.output::<u32>());
+            let groups = d.scalar::<u32>();
+            lengths::expand(d.scope(), offsets, out, groups);
+        },
+    )
+}
+
+/// Rows of the largest group.
+pub(super) fn longest(offsets: &Buffer<u32>) -> Result<usize> {
+    let device = offsets.device();
+    let groups = offsets.len().saturating_sub(1);
+    if groups == 0 {
+        return Ok(0);
+    }
+    let mut out = device.empty::<u32>(groups)?;
+    device.launch(
+        &lengths_kernel(device.profile()?),
+        grid(groups, UNITS as usize)?,
+        args![offsets, &mut out, groups as u32],
+    )?;
+    let most = reduce::max_words(&out, reduce::Axis::Whole, [1, groups])?;
+    Ok(device.read(&most)?.first().map_or(0, |&n| n as usize))
+}

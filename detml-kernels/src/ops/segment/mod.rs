@@ -35,12 +35,15 @@ pub struct Segments {
     /// One more than there are groups; they ascend from 0 or more to at most `rows`.
     offsets: Buffer<u32>,
     rows: usize,
+    /// Rows of the largest group: those that have no more than a segment take one launch.
+    longest: usize,
 }
 
 impl Segments {
     /// The groups of rows with keys 0, 1, ..., `groups - 1`; rows with other keys are in none.
     ///
-    /// The keys must ascend; on a GPU the host waits for one word that says whether they do.
+    /// The keys must ascend; on a GPU the host waits for one word that says whether they do, and
+    /// for the rows of the largest group.
     ///
     /// # Errors
     /// `InvalidParameter` if `groups` is not below `u32::MAX` or the keys don't ascend, `Shape`
@@ -69,9 +72,14 @@ impl Segments {
         } else {
             gpu::offsets(keys, &mut offsets)?;
         }
+        let longest = match offsets.host() {
+            Some(offsets) => longest(offsets),
+            None => gpu::longest(&offsets)?,
+        };
         Ok(Self {
             offsets,
             rows: keys.len(),
+            longest,
         })
     }
 
@@ -93,6 +101,7 @@ impl Segments {
         Ok(Self {
             offsets: device.upload(offsets)?,
             rows: last as usize,
+            longest: longest(offsets),
         })
     }
 
@@ -110,6 +119,12 @@ impl Segments {
     pub fn offsets(&self) -> &Buffer<u32> {
         &self.offsets
     }
+}
+
+/// Rows of the largest group.
+fn longest(offsets: &[u32]) -> usize {
+    let lengths = offsets.windows(2).map(|pair| pair[1] - pair[0]);
+    lengths.max().unwrap_or(0) as usize
 }
 
 /// The fold of each column of each group: `segments.len()` rows of `columns` results.
@@ -163,6 +178,7 @@ fn fold<F: Traits, R: Element>(
         &job,
         &segments.offsets,
         segments.len(),
+        segments.longest,
         &mut out,
     )?;
     Ok(out)
@@ -233,5 +249,9 @@ pub fn count(x: &Buffer<u32>, columns: usize, segments: &Segments) -> Result<Buf
 
 /// A representative of each variant of this module's kernels.
 pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
-    vec![gpu::kernel(profile), gpu::descent_kernel(profile)]
+    vec![
+        gpu::kernel(profile),
+        gpu::descent_kernel(profile),
+        gpu::lengths_kernel(profile),
+    ]
 }

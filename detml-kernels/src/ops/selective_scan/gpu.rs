@@ -15,8 +15,8 @@ use super::{
     step_length,
 };
 use crate::device::{Arg, Buffer, Definition, Device, Kernel, args};
-use crate::ieee::{FloatProfile, Ieee, Path};
-use crate::math::{exp, silu};
+use crate::ieee::{FloatProfile, Ieee};
+use crate::math::{exp_near, exp_some_nan, silu};
 use crate::ops::grid;
 use crate::prim;
 use cubecl::prelude::*;
@@ -161,15 +161,135 @@ fn place(x: &Input, p: &Spot, t: u32) -> u32 {
 
 /// `delta` with its bias.
 #[cube]
-fn biased(ieee: &Ieee, x: &Input, p: &Spot, t: u32, #[comptime] v: Variant) -> f32 {
-    let mut y = x.delta[place(x, p, t) as usize];
+fn with_bias(ieee: &Ieee, x: &Input, p: &Spot, delta: f32, #[comptime] v: Variant) -> f32 {
+    let mut y = delta;
     if comptime!(v.has.bias) {
         y = ieee.add(y, x.bias[p.own as usize]);
     }
     y
 }
 
+/// What a unit stages of the steps of a block, on its way from memory.
+#[derive(CubeType)]
+struct Ahead {
+    delta: Array<f32>,
+    u: Array<f32>,
+    z: Array<f32>,
+    b: Array<f32>,
+    c: Array<f32>,
+}
+
+impl Variant {
+    /// Steps of a block that a unit stages what all states share of.
+    const fn turns(self) -> u32 {
+        self.block.div_ceil(self.across())
+    }
+
+    /// Numbers of `b` that a unit stages.
+    const fn items(self) -> u32 {
+        (self.block * self.states).div_ceil(self.units())
+    }
+}
+
+#[cube]
+fn ahead(#[comptime] v: Variant) -> Ahead {
+    let turns = comptime!(v.turns() as usize);
+    let items = comptime!(v.items().max(1) as usize);
+    Ahead {
+        delta: Array::<f32>::new(turns),
+        u: Array::<f32>::new(turns),
+        z: Array::<f32>::new(turns),
+        b: Array::<f32>::new(items),
+        c: Array::<f32>::new(items),
+    }
+}
+
+/// Loads what [`put`] stages of the steps `from..from + block`, and `z` if `forward`.
+#[cube]
+fn fetch(
+    x: &Input,
+    p: &Spot,
+    from: u32,
+    to: &mut Ahead,
+    #[comptime] v: Variant,
+    #[comptime] with_c: bool,
+    #[comptime] forward: bool,
+    #[comptime] unroll: bool,
+) {
+    #[unroll(unroll)]
+    for j in 0..comptime!(v.turns()) {
+        let s = j * comptime!(v.across()) + p.part;
+        if s < v.block && from + s < p.steps {
+            let at = place(x, p, from + s) as usize;
+            to.delta[j as usize] = x.delta[at];
+            to.u[j as usize] = x.u[at];
+            if comptime!(forward && v.has.z) {
+                to.z[j as usize] = x.z[at];
+            }
+        }
+    }
+    if comptime!(v.states > 0) {
+        #[unroll(unroll)]
+        for j in 0..comptime!(v.items()) {
+            let item = j * comptime!(v.units()) + UNIT_POS;
+            let s = item / comptime!(v.states.max(1));
+            let n = item % comptime!(v.states.max(1));
+            if s < v.block && from + s < p.steps {
+                let at = ((p.member * x.time + from + s) * comptime!(v.states) + n) as usize;
+                to.b[j as usize] = x.b[at];
+                if comptime!(with_c) {
+                    to.c[j as usize] = x.c[at];
+                }
+            }
+        }
+    }
+}
+
 /// Stages what the steps `from..from + block` need in every state: `dt`, `v`, `b`, `c`.
+#[cube]
+fn put(
+    ieee: &Ieee,
+    x: &Input,
+    p: &Spot,
+    from: u32,
+    ahead: &Ahead,
+    dt: &mut SharedMemory<f32>,
+    vs: &mut SharedMemory<f32>,
+    b: &mut SharedMemory<f32>,
+    c: &mut SharedMemory<f32>,
+    #[comptime] v: Variant,
+    #[comptime] with_c: bool,
+    #[comptime] unroll: bool,
+) {
+    #[unroll(unroll)]
+    for j in 0..comptime!(v.turns()) {
+        let s = j * comptime!(v.across()) + p.part;
+        if s < v.block && from + s < p.steps {
+            let delta = with_bias(ieee, x, p, ahead.delta[j as usize], v);
+            let length = step_length(ieee, delta, v.has.softplus);
+            let at = (s * LANES + p.lane) as usize;
+            dt[at] = length;
+            vs[at] = ieee.mul(length, ahead.u[j as usize]);
+        }
+    }
+    if comptime!(v.states > 0) {
+        #[unroll(unroll)]
+        for j in 0..comptime!(v.items()) {
+            let item = j * comptime!(v.units()) + UNIT_POS;
+            let s = item / comptime!(v.states.max(1));
+            let n = item % comptime!(v.states.max(1));
+            if s < v.block && from + s < p.steps {
+                let to = (s * comptime!(v.places()) + n) as usize;
+                b[to] = ahead.b[j as usize];
+                if comptime!(with_c) {
+                    c[to] = ahead.c[j as usize];
+                }
+            }
+        }
+    }
+}
+
+/// [`fetch`] and [`put`].
 #[cube]
 fn stage(
     ieee: &Ieee,
@@ -182,30 +302,57 @@ fn stage(
     c: &mut SharedMemory<f32>,
     #[comptime] v: Variant,
     #[comptime] with_c: bool,
+    #[comptime] unroll: bool,
 ) {
-    for j in 0..comptime!(v.block.div_ceil(v.across())) {
-        let s = j * comptime!(v.across()) + p.part;
-        if s < v.block && from + s < p.steps {
-            let t = from + s;
-            let length = step_length(ieee, biased(ieee, x, p, t, v), v.has.softplus);
-            let at = (s * LANES + p.lane) as usize;
-            dt[at] = length;
-            vs[at] = ieee.mul(length, x.u[place(x, p, t) as usize]);
-        }
+    let mut next = ahead(v);
+    fetch(x, p, from, &mut next, v, with_c, false, unroll);
+    put(ieee, x, p, from, &next, dt, vs, b, c, v, with_c, unroll);
+}
+
+/// The largest magnitude of a unit's rates; NaN if there is one.
+#[cube]
+fn largest(ieee: &Ieee, rate: &Array<f32>, #[comptime] v: Variant) -> f32 {
+    let mut most = 0u32;
+    for i in 0..comptime!(v.own()) {
+        let bits = prim::bits(ieee.abs(rate[i as usize]));
+        most = prim::select_u32(most < bits, bits, most);
     }
-    if comptime!(v.states > 0) {
-        for j in 0..comptime!((v.block * v.states).div_ceil(v.units())) {
-            let item = j * comptime!(v.units()) + UNIT_POS;
-            let s = item / comptime!(v.states.max(1));
-            let n = item % comptime!(v.states.max(1));
-            if s < v.block && from + s < p.steps {
-                let at = ((p.member * x.time + from + s) * comptime!(v.states) + n) as usize;
-                let to = (s * comptime!(v.places()) + n) as usize;
-                b[to] = x.b[at];
-                if comptime!(with_c) {
-                    c[to] = x.c[at];
-                }
+    prim::from_bits(most)
+}
+
+/// What a unit's states decay by in a step: the exponentials of `length` times their rates, of
+/// which none has a greater magnitude than `most`.
+#[cube]
+fn decays(
+    ieee: &Ieee,
+    length: f32,
+    rate: &Array<f32>,
+    most: f32,
+    into: &mut Array<f32>,
+    at: u32,
+    #[comptime] v: Variant,
+    #[comptime] unroll: bool,
+) {
+    #[unroll(unroll)]
+    for i in 0..comptime!(v.own()) {
+        into[(at + i) as usize] = ieee.mul(length, rate[i as usize]);
+    }
+    if comptime!(unroll) {
+        // Rounding keeps the order of products.
+        if ieee.le(ieee.mul(ieee.abs(length), most), 87.0f32) {
+            #[unroll]
+            for i in 0..comptime!(v.own()) {
+                into[(at + i) as usize] = exp_near(ieee, into[(at + i) as usize]);
             }
+        } else {
+            #[unroll]
+            for i in 0..comptime!(v.own()) {
+                into[(at + i) as usize] = exp_some_nan(ieee, into[(at + i) as usize]);
+            }
+        }
+    } else {
+        for i in 0..comptime!(v.own()) {
+            into[(at + i) as usize] = exp_some_nan(ieee, into[(at + i) as usize]);
         }
     }
 }
@@ -299,6 +446,12 @@ fn forward_steps(
             h[i as usize] = value;
         }
 
+        let most = largest(ieee, &rate, v);
+        let mut decay = Array::<f32>::new(comptime!(own as usize));
+        let mut this_u = Array::<f32>::new(comptime!(v.turns() as usize));
+        let mut this_z = Array::<f32>::new(comptime!(v.turns() as usize));
+        let mut next = ahead(v);
+        fetch(x, &p, 0u32, &mut next, v, true, true, unroll);
         for k in 0..(p.steps + (v.block - 1u32)) / v.block {
             let from = k * v.block;
             if comptime!(v.extra) {
@@ -313,13 +466,24 @@ fn forward_steps(
                     }
                 }
             }
-            stage(ieee, x, &p, from, &mut dt, &mut vs, &mut b, &mut c, v, true);
+            put(
+                ieee, x, &p, from, &next, &mut dt, &mut vs, &mut b, &mut c, v, true, unroll,
+            );
+            #[unroll(unroll)]
+            for j in 0..comptime!(v.turns()) {
+                this_u[j as usize] = next.u[j as usize];
+                if comptime!(v.has.z) {
+                    this_z[j as usize] = next.z[j as usize];
+                }
+            }
+            fetch(x, &p, from + v.block, &mut next, v, true, true, unroll);
             sync_cube();
             #[unroll(unroll)]
             for s in 0..v.block {
                 if from + s < p.steps {
                     let length = dt[(s * LANES + p.lane) as usize];
                     let input = vs[(s * LANES + p.lane) as usize];
+                    decays(ieee, length, &rate, most, &mut decay, 0u32, v, unroll);
                     #[unroll(unroll)]
                     for q in 0..comptime!(v.each()) {
                         let mut sum = x.zero;
@@ -328,8 +492,8 @@ fn forward_steps(
                             let i = q * 4u32 + l;
                             let n = state_of(&p, i, v);
                             let at = (s * comptime!(v.places()) + n) as usize;
-                            let decay = exp(ieee, ieee.mul(length, rate[i as usize]));
-                            let new = next_state(ieee, decay, h[i as usize], input, b[at]);
+                            let new =
+                                next_state(ieee, decay[i as usize], h[i as usize], input, b[at]);
                             h[i as usize] = new;
                             sum = chain(ieee, c[at], new, sum, n, v);
                         }
@@ -340,19 +504,19 @@ fn forward_steps(
                 }
             }
             sync_cube();
-            for j in 0..comptime!(v.block.div_ceil(v.across())) {
+            #[unroll(unroll)]
+            for j in 0..comptime!(v.turns()) {
                 let s = j * comptime!(v.across()) + p.part;
                 let t = from + s;
                 if s < v.block && t < p.steps && live {
-                    let at = place(x, &p, t) as usize;
                     let mut y = fold_fours(ieee, &sums, s, p.lane, v);
                     if comptime!(v.has.d) {
-                        y = ieee.fma(x.d[p.own as usize], x.u[at], y);
+                        y = ieee.fma(x.d[p.own as usize], this_u[j as usize], y);
                     }
                     if comptime!(v.has.z) {
-                        y = ieee.mul(y, silu(ieee, x.z[at]));
+                        y = ieee.mul(y, silu(ieee, this_z[j as usize]));
                     }
-                    out[at] = ieee.canonical(y);
+                    out[place(x, &p, t) as usize] = ieee.canonical(y);
                 }
             }
         }
@@ -430,6 +594,7 @@ fn backward_steps(
         let (mut sum_d, mut total_d) = (x.zero, x.zero);
         let (mut sum_bias, mut total_bias) = (x.zero, x.zero);
         rates(x, &p, &mut rate, v);
+        let most = largest(ieee, &rate, v);
         for i in 0..own {
             let n = state_of(&p, i, v);
             let mut value = x.zero;
@@ -473,18 +638,19 @@ fn backward_steps(
                 if k + 1u32 < blocks {
                     let from = start + k * v.block;
                     stage(
-                        ieee, x, &p, from, &mut dt, &mut vs, &mut b, &mut c, v, false,
+                        ieee, x, &p, from, &mut dt, &mut vs, &mut b, &mut c, v, false, unroll,
                     );
                     sync_cube();
                     for s in 0..v.block {
                         let length = dt[(s * LANES + p.lane) as usize];
                         let input = vs[(s * LANES + p.lane) as usize];
+                        decays(ieee, length, &rate, most, &mut decay, 0u32, v, unroll);
                         #[unroll(unroll)]
                         for i in 0..own {
                             let n = state_of(&p, i, v);
                             let at = (s * comptime!(v.places()) + n) as usize;
-                            let decay = exp(ieee, ieee.mul(length, rate[i as usize]));
-                            h[i as usize] = next_state(ieee, decay, h[i as usize], input, b[at]);
+                            let factor = decay[i as usize];
+                            h[i as usize] = next_state(ieee, factor, h[i as usize], input, b[at]);
                         }
                     }
                     sync_cube();
@@ -494,7 +660,9 @@ fn backward_steps(
             for k_back in 0..blocks {
                 let k = blocks - 1u32 - k_back;
                 let from = start + k * v.block;
-                stage(ieee, x, &p, from, &mut dt, &mut vs, &mut b, &mut c, v, true);
+                stage(
+                    ieee, x, &p, from, &mut dt, &mut vs, &mut b, &mut c, v, true, unroll,
+                );
                 for j in 0..comptime!(v.block.div_ceil(v.across())) {
                     let s = j * comptime!(v.across()) + p.part;
                     if s < v.block && from + s < p.steps {
@@ -521,6 +689,7 @@ fn backward_steps(
                     if from + s < p.steps {
                         let length = dt[(s * LANES + p.lane) as usize];
                         let input = vs[(s * LANES + p.lane) as usize];
+                        decays(ieee, length, &rate, most, &mut decay, s * own, v, unroll);
                         #[unroll(unroll)]
                         for q in 0..comptime!(v.each()) {
                             let mut sum = x.zero;
@@ -530,9 +699,7 @@ fn backward_steps(
                                 let n = state_of(&p, i, v);
                                 let at = (s * comptime!(v.places()) + n) as usize;
                                 let before = (s * own + i) as usize;
-                                let factor = exp(ieee, ieee.mul(length, rate[i as usize]));
-                                let new = next_state(ieee, factor, h[before], input, b[at]);
-                                decay[before] = factor;
+                                let new = next_state(ieee, decay[before], h[before], input, b[at]);
                                 h[((s + 1u32) * own + i) as usize] = new;
                                 if comptime!(v.has.z) {
                                     sum = chain(ieee, c[at], new, sum, n, v);
@@ -593,7 +760,7 @@ fn backward_steps(
                             du = ieee.fma(x.d[p.own as usize], dys[here], du);
                         }
                         let dx = ieee.fma(u, f, e);
-                        let length = biased(ieee, x, &p, t, v);
+                        let length = with_bias(ieee, x, &p, x.delta[at], v);
                         let dx = length_slope(ieee, length, dx, v.has.softplus);
                         dxs[here] = dx;
                         if live {
@@ -760,12 +927,8 @@ fn input(d: &mut Definition, v: Variant) -> InputExpand {
     }
 }
 
-fn native(profile: FloatProfile) -> bool {
-    profile.fma == Path::Native && profile.subnormal == Path::Native
-}
-
 fn forward_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = native(profile);
+    let unroll = profile.direct();
     let units = CubeDim::new_1d(v.units());
     Kernel::new("selective_scan", profile, v, units, move |d| {
         let ieee = d.ieee();
@@ -787,7 +950,7 @@ fn forward_kernel(profile: FloatProfile, v: Variant) -> Kernel {
 }
 
 fn backward_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = native(profile);
+    let unroll = profile.direct();
     let units = CubeDim::new_1d(v.units());
     Kernel::new("selective_scan_back", profile, v, units, move |d| {
         let ieee = d.ieee();

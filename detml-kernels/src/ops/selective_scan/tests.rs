@@ -183,6 +183,32 @@ fn schedules(device: &Device) {
     }
 }
 
+/// Decays that are subnormal, 0 or infinite beside others, and rates that are no numbers.
+fn large_exponents(device: &Device) {
+    if slow_to_compile(device) {
+        return;
+    }
+    for wild in [false, true] {
+        let mut x = data(11, [2, 70, 40, 16], EVERY & !(1 << 5));
+        for (i, delta) in x.delta.iter_mut().enumerate() {
+            *delta *= [1.0, 1.0, 8.0, 60.0, 300.0][hash(1, i as u32) as usize % 5];
+        }
+        for (i, a) in x.a.iter_mut().enumerate() {
+            *a *= [1.0, 0.01, 10.0][hash(2, i as u32) as usize % 3];
+            if wild {
+                *a = match hash(3, i as u32) % 90 {
+                    0 => f32::NAN,
+                    1 => f32::NEG_INFINITY,
+                    2 => 1.0,
+                    3 => 0.0,
+                    _ => *a,
+                };
+            }
+        }
+        equals_plain(device, &x, None);
+    }
+}
+
 /// N7, N9: step by step has the bits of the whole, and so have two parts.
 fn n7_parts_equal_the_whole(device: &Device) {
     let options = match slow_to_compile(device) {
@@ -346,7 +372,7 @@ fn any_bits_any_shape(device: &Device) {
 }
 
 backend_suite! {
-    shapes, options, schedules, n7_parts_equal_the_whole, n8_right_padding, refusals,
+    shapes, options, schedules, large_exponents, n7_parts_equal_the_whole, n8_right_padding, refusals,
     any_bits_any_shape
 }
 

@@ -165,7 +165,7 @@ fn extent(d: &mut Definition) -> ExtentExpand {
 }
 
 fn product_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = profile.unrolls();
+    let unroll = profile.direct();
     Kernel::new(
         "gemm",
         profile,

@@ -296,7 +296,7 @@ fn thin(
 }
 
 pub(super) fn kernel(profile: FloatProfile, v: Thin) -> Kernel {
-    let unroll = profile.unrolls();
+    let unroll = profile.direct();
     let units = CubeDim::new_1d(v.workers * COLUMNS);
     Kernel::new("gemm_thin", profile, v, units, move |d| {
         let ieee = d.ieee();
