@@ -30,16 +30,19 @@ std::string contents(const std::string &path) {
 
 } // namespace
 
-std::string compile(const std::string &text, std::string &log) {
+std::string compile(const std::string &text, const std::string &spaces, std::string &log) {
     std::string clang = from_environment("DETML_EMULATOR_CLANG", "clang++-19");
     std::string contract = from_environment("DETML_EMULATOR_CONTRACT", "fast");
     std::string cache = from_environment("DETML_EMULATOR_CACHE", "/tmp/detml-emulator");
     // Locals that nothing writes hold patterns too.
     std::string options = " -x c++ -std=c++20 -O1 -mavx2 -mfma -ffp-contract=" + contract +
                           " -fno-math-errno -ftrivial-auto-var-init=pattern -fno-exceptions"
-                          " -fPIC -shared -w";
+                          " -fPIC -shared";
     std::string include = DETML_INCLUDE;
-    std::string all = text + options + clang + contents(include + "/emulated.h");
+    std::string all = text + options + clang + contents(include + "/emulated.h") +
+                      contents(include + "/hip/hip_runtime.h") +
+                      contents(include + "/metal_stdlib") +
+                      contents(include + "/spaces/metal_stdlib");
     char name[40];
     std::snprintf(name, sizeof name, "%016llx%016llx",
                   (unsigned long long)hash(all, 0xcbf29ce484222325),
@@ -49,10 +52,16 @@ std::string compile(const std::string &text, std::string &log) {
     if (access(path.c_str(), R_OK) == 0) return path;
     // Tests run in processes of their own: each writes files of its own and renames the result.
     std::string own = cache + "/" + name + "." + std::to_string(getpid());
-    std::ofstream(own + ".cpp") << text;
-    std::string command = clang + options + " -I" + include + " -o " + own + ".so " + own +
-                          ".cpp 2> " + own + ".log";
-    int status = std::system(command.c_str());
+    std::string command;
+    int status = 0;
+    auto run = [&](const std::string &source, const std::string &how) {
+        std::ofstream(own + ".cpp") << source;
+        command = clang + how + " -w " + own + ".cpp 2> " + own + ".log";
+        status = std::system(command.c_str());
+    };
+    if (!spaces.empty())
+        run(spaces, " -x clcpp -cl-std=CLC++2021 -fsyntax-only -I" + include + "/spaces");
+    if (status == 0) run(text, options + " -I" + include + " -o " + own + ".so");
     log = contents(own + ".log");
     unlink((own + ".log").c_str());
     unlink((own + ".cpp").c_str());

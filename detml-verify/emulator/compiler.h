@@ -2,8 +2,9 @@
 #pragma once
 #include "scheduler.h"
 
-// A shared object with `detml_entry` and `detml_launch`. Empty path: `log` says why.
-std::string compile(const std::string &text, std::string &log);
+// A shared object with `detml_entry` and `detml_launch`. Empty path: `log` says why. `spaces`, unless
+// it is empty, is the text in OpenCL C++, to be checked for casts between address spaces.
+std::string compile(const std::string &text, const std::string &spaces, std::string &log);
 
 // Opens it. `entry` null: `log` says why.
 Code load(const std::string &path, bool waits, std::string &log);

@@ -77,7 +77,7 @@ int hiprtcCompileProgram(Program *program, int, const char **) {
     for (size_t i = 0; i < types.size(); ++i)
         text += (i ? ", " : "") + ("(" + types[i] + ")a[" + std::to_string(i) + "]");
     text += ");\n}\n";
-    std::string path = compile(text, program->log);
+    std::string path = compile(text, "", program->log);
     if (path.empty()) return RTC_COMPILATION;
     bool waits = text.find("__sync") != std::string::npos || text.find("__shfl") != std::string::npos;
     program->image = path + "\n" + name + "\n" + std::to_string(types.size()) +

@@ -76,16 +76,6 @@ Kernel translate(std::string &text, const std::string &name, std::string &wrong)
         wrong = "the pragmas against contraction are not in place";
         return kernel;
     }
-    // Scalars lie in the constant address space: Metal allows no cast into another.
-    size_t info = text.find(">(info.");
-    while (info != std::string::npos) {
-        size_t start = text.rfind('<', info);
-        if (text.compare(start, 10, "<constant ") != 0) {
-            wrong = "a cast changes the address space: `" + text.substr(start, info - start) + ">`";
-            return kernel;
-        }
-        info = text.find(">(info.", info + 1);
-    }
     size_t start = text.find("[[kernel]]"), open = text.find(name + "(", start);
     size_t end = text.find("\n) {", open);
     if (start == std::string::npos || end == std::string::npos) {
@@ -118,6 +108,15 @@ Kernel translate(std::string &text, const std::string &name, std::string &wrong)
     return kernel;
 }
 
+// `text` in OpenCL C++, which has Metal's address spaces and clang's checks of them.
+std::string with_spaces(std::string text) {
+    for (size_t at; (at = text.find("[[")) != std::string::npos;) {
+        bool kernel = text.compare(at, 10, "[[kernel]]") == 0;
+        text.replace(at, text.find("]]", at) + 2 - at, kernel ? "__kernel" : "");
+    }
+    return text;
+}
+
 void tell(const std::string &what, char *message, size_t room) {
     std::snprintf(message, room, "%s", what.c_str());
 }
@@ -137,10 +136,10 @@ void *detml_allocate(size_t bytes) { return allocate(bytes); }
 void detml_free(void *at) { release(at); }
 
 void *detml_metal_compile(const char *source, const char *name, char *message, size_t room) {
-    std::string text = source, wrong;
+    std::string text = source, spaces = with_spaces(text), wrong;
     Kernel kernel = translate(text, name, wrong);
     if (wrong.empty()) {
-        std::string path = compile(text, wrong);
+        std::string path = compile(text, spaces, wrong);
         if (!path.empty()) {
             wrong.clear();
             Code code = load(path, kernel.code.waits, wrong);

@@ -254,7 +254,7 @@ void metal_rules() {
         return !metal_kernel(text, &why) && why.find(part) != std::string::npos;
     };
     check(metal_kernel(metal_text("out[0] = x[0];\n")) != nullptr, "a kernel that keeps the rules");
-    check(refused(metal_text("", "device"), "address space"), "a cast to another address space");
+    check(refused(metal_text("", "device"), "reinterpret_cast"), "a cast to another address space");
     check(refused(metal_text("", "constant", "3"), "not the next"), "a buffer's number skipped");
     check(refused(metal_text("", "constant", "2", "on"), "pragmas"), "no pragma");
     check(refused(metal_text("threadgroup uchar dynamic_shared_mem[32772];\n"), "threadgroup"),
