@@ -218,7 +218,8 @@ void *allocate(size_t bytes) {
     if (start == MAP_FAILED) return nullptr;
     unsigned char *end = static_cast<unsigned char *>(start) + room;
     mprotect(end, page, PROT_NONE);
-    void *at = end - (bytes + 15) / 16 * 16;
+    // HIP's alignment; and a suite reads a few words beyond shared memory on purpose.
+    void *at = end - (bytes + 255) / 256 * 256;
     // CubeCL's pools take far more than they use: what is large stays unmapped until it is.
     if (bytes <= (64 << 20)) poison(at, bytes);
     std::lock_guard<std::mutex> lock(mappings_lock);
