@@ -165,8 +165,6 @@ struct Properties {
 static_assert(offsetof(Properties, memory) == 288);
 static_assert(offsetof(Properties, texture_alignment) == 368);
 
-constexpr size_t MEMORY = size_t(16) << 30;
-
 int hipGetDeviceCount(int *count) {
     *count = 1;
     return SUCCESS;
@@ -200,7 +198,7 @@ int hipMemGetInfo(size_t *free, size_t *total) {
 // ---- libamdhip64: memory
 
 int hipMallocAsync(void **at, size_t bytes, void *) {
-    *at = bytes <= MEMORY ? allocate(bytes) : nullptr;
+    *at = allocate(bytes);
     return *at ? SUCCESS : OUT_OF_MEMORY;
 }
 int hipFreeAsync(void *at, void *) {

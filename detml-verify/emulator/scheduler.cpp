@@ -202,6 +202,7 @@ void watch_faults() {
 
 // The mappings that `allocate` made: where each starts and how long it is.
 std::map<void *, std::pair<void *, size_t>> mappings;
+size_t held = 0;
 std::mutex mappings_lock;
 
 } // namespace
@@ -213,6 +214,8 @@ uint64_t number(const char *variable, uint64_t otherwise) {
 
 void *allocate(size_t bytes) {
     size_t page = 4096, room = (std::max<size_t>(bytes, 1) + page - 1) / page * page;
+    std::lock_guard<std::mutex> lock(mappings_lock);
+    if (bytes > MEMORY || held + room > MEMORY) return nullptr;
     void *start = mmap(nullptr, room + page, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) return nullptr;
@@ -222,8 +225,8 @@ void *allocate(size_t bytes) {
     void *at = end - (bytes + 255) / 256 * 256;
     // CubeCL's pools take far more than they use: what is large stays unmapped until it is.
     if (bytes <= (64 << 20)) poison(at, bytes);
-    std::lock_guard<std::mutex> lock(mappings_lock);
     mappings[at] = {start, room + page};
+    held += room;
     return at;
 }
 
@@ -232,6 +235,7 @@ void release(void *at) {
     auto found = mappings.find(at);
     if (found == mappings.end()) return;
     munmap(found->second.first, found->second.second);
+    held -= found->second.second - 4096;
     mappings.erase(found);
 }
 

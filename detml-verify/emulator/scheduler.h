@@ -19,7 +19,11 @@ struct Code {
 std::string run(const Code &code, const uint32_t blocks[3], const uint32_t threads[3],
                 size_t shared_bytes, uint32_t wave, void *const *arguments);
 
+// Bytes that the emulated device has. Pages that nobody touches cost nothing.
+constexpr size_t MEMORY = size_t(16) << 30;
+
 // Memory that ends at a page that can't be touched, filled with patterns that are NaN.
+// Null where the device has not so much left.
 void *allocate(size_t bytes);
 void release(void *at);
 
