@@ -42,7 +42,7 @@ macro_rules! backend_suite {
         $crate::suite::backend_suite!(@ cuda, $crate::suite::device(detml_core::Backend::Cuda(0)), $($test),+);
         #[cfg(feature = "hip")]
         $crate::suite::backend_suite!(@ hip, $crate::suite::device(detml_core::Backend::Hip(0)), $($test),+);
-        #[cfg(feature = "wgpu")]
+        #[cfg(any(feature = "wgpu", feature = "emulated"))]
         $crate::suite::backend_suite!(@ wgpu, $crate::suite::device(detml_core::Backend::Wgpu(0)), $($test),+);
     };
     (@ $backend:ident, $device:expr, $($test:ident),+) => {

@@ -16,6 +16,9 @@ pub struct Present {
     pub device: Result<Device, Error>,
 }
 
+/// In the name of what runs kernels' text on the CPU, so that no such column has a device's name.
+const EMULATOR: &str = "detml emulator";
+
 /// The name of a level, as `DETML_SIMD` takes it.
 pub fn level(simd: Simd) -> String {
     format!("{simd:?}").to_lowercase()
@@ -31,7 +34,12 @@ pub fn column(device: &Device) -> String {
             device.simd().map_or_else(|| "plain".into(), level)
         ),
         Backend::Cuda(_) => format!("cuda-{}", architecture(name)),
+        Backend::Hip(_) if name.contains(EMULATOR) => match name.contains("gfx9") {
+            true => "hip-emulated-wave64".into(),
+            false => "hip-emulated-wave32".into(),
+        },
         Backend::Hip(_) => "hip".into(),
+        Backend::Wgpu(_) if name.contains(EMULATOR) => "metal-text".into(),
         Backend::Wgpu(_) if cfg!(target_os = "macos") => "metal".into(),
         Backend::Wgpu(_) => {
             let lower = name.to_lowercase();

@@ -4,6 +4,8 @@ use super::checked;
 #[cfg(feature = "cuda")]
 use super::cuda;
 use super::kernel::Kernel;
+#[cfg(feature = "emulated")]
+use super::metal;
 #[cfg(any(feature = "hip", feature = "wgpu"))]
 use super::server;
 use super::text::Language;
@@ -35,6 +37,8 @@ enum Runtime {
     Cuda(cuda::Cuda),
     #[cfg(any(feature = "hip", feature = "wgpu"))]
     Server(server::Server),
+    #[cfg(feature = "emulated")]
+    Metal(metal::Metal),
 }
 
 /// The bytes that buffers hold now and held at most.
@@ -57,6 +61,8 @@ enum Place {
     Cuda(cuda::Block),
     #[cfg(any(feature = "hip", feature = "wgpu"))]
     Server(cubecl::server::Handle),
+    #[cfg(feature = "emulated")]
+    Metal(metal::Block),
 }
 
 impl Memory {
@@ -64,17 +70,26 @@ impl Memory {
     pub(super) fn block(&self) -> Option<&cuda::Block> {
         match &self.place {
             Place::Cuda(block) => Some(block),
-            #[cfg(any(feature = "hip", feature = "wgpu"))]
-            Place::Server(_) => None,
+            #[allow(unreachable_patterns)]
+            _ => None,
         }
     }
 
     #[cfg(any(feature = "hip", feature = "wgpu"))]
     pub(super) fn handle(&self) -> Option<&cubecl::server::Handle> {
         match &self.place {
-            #[cfg(feature = "cuda")]
-            Place::Cuda(_) => None,
             Place::Server(handle) => Some(handle),
+            #[allow(unreachable_patterns)]
+            _ => None,
+        }
+    }
+
+    #[cfg(feature = "emulated")]
+    pub(super) fn metal(&self) -> Option<&metal::Block> {
+        match &self.place {
+            Place::Metal(block) => Some(block),
+            #[allow(unreachable_patterns)]
+            _ => None,
         }
     }
 }
@@ -84,6 +99,10 @@ impl Drop for Memory {
         self.account.now.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
+
+/// A NaN, a large index and a large count.
+#[cfg(feature = "emulated")]
+const POISON: u32 = 0x7fa5_a5a5;
 
 /// Memory of another device.
 pub(super) fn foreign(label: &str) -> Error {
@@ -110,6 +129,14 @@ impl Gpu {
         let label = format!("wgpu:{index}");
         let (server, name, properties) = server::Server::wgpu(&label, index)?;
         Ok((Self::new(label, Runtime::Server(server), properties), name))
+    }
+
+    /// The emulator of Metal, in the place of wgpu's first device.
+    #[cfg(feature = "emulated")]
+    pub(crate) fn metal(index: usize) -> Result<(Self, String)> {
+        let label = format!("wgpu:{index}");
+        let (metal, name, properties) = metal::Metal::open(&label, index)?;
+        Ok((Self::new(label, Runtime::Metal(metal), properties), name))
     }
 
     fn new(label: String, runtime: Runtime, properties: DeviceProperties) -> Self {
@@ -141,16 +168,26 @@ impl Gpu {
             Runtime::Cuda(cuda) => Place::Cuda(cuda.upload(bytes)?),
             #[cfg(any(feature = "hip", feature = "wgpu"))]
             Runtime::Server(server) => Place::Server(server.upload(bytes)?),
+            #[cfg(feature = "emulated")]
+            Runtime::Metal(metal) => Place::Metal(metal.upload(bytes)?),
         };
         Ok(self.memory(place, bytes.len()))
     }
 
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
+        // What pools hand out again holds plausible numbers. More than some is not meant to be used.
+        #[cfg(feature = "emulated")]
+        if bytes <= 64 << 20 && std::env::var_os("DETML_POISON").is_some() {
+            let words = vec![POISON; bytes.div_ceil(size_of::<u32>())];
+            return self.upload(&bytemuck::cast_slice(&words)[..bytes]);
+        }
         let place = match &self.runtime {
             #[cfg(feature = "cuda")]
             Runtime::Cuda(cuda) => Place::Cuda(cuda.allocate(bytes)?),
             #[cfg(any(feature = "hip", feature = "wgpu"))]
             Runtime::Server(server) => Place::Server(server.allocate(bytes)?),
+            #[cfg(feature = "emulated")]
+            Runtime::Metal(metal) => Place::Metal(metal.allocate(bytes)?),
         };
         Ok(self.memory(place, bytes))
     }
@@ -177,6 +214,10 @@ impl Gpu {
             Runtime::Server(server) => {
                 server.read(memory.handle().ok_or_else(|| foreign(&self.label))?, to)
             }
+            #[cfg(feature = "emulated")]
+            Runtime::Metal(metal) => {
+                metal.read(memory.metal().ok_or_else(|| foreign(&self.label))?, to)
+            }
         }
     }
 
@@ -186,6 +227,9 @@ impl Gpu {
             Runtime::Cuda(cuda) => cuda.sync(),
             #[cfg(any(feature = "hip", feature = "wgpu"))]
             Runtime::Server(server) => server.sync(),
+            // It waits for each launch.
+            #[cfg(feature = "emulated")]
+            Runtime::Metal(_) => Ok(()),
         }
     }
 
@@ -195,6 +239,8 @@ impl Gpu {
             Runtime::Cuda(cuda) => cuda.reserved(),
             #[cfg(any(feature = "hip", feature = "wgpu"))]
             Runtime::Server(server) => server.reserved()?,
+            #[cfg(feature = "emulated")]
+            Runtime::Metal(metal) => metal.reserved(),
         };
         Ok(MemoryUse {
             held: self.account.now.load(Ordering::Relaxed),
@@ -244,6 +290,12 @@ impl Gpu {
         )))
     }
 
+    /// Whether the emulator of Metal serves it.
+    #[cfg(feature = "emulated")]
+    pub(super) fn is_metal_text(&self) -> bool {
+        matches!(self.runtime, Runtime::Metal(_))
+    }
+
     /// Bytes of shared memory that a cube may have.
     pub(super) fn shared_memory(&self) -> usize {
         self.properties.hardware.max_shared_memory_size
@@ -283,6 +335,8 @@ impl Gpu {
             Runtime::Cuda(cuda) => cuda.launch(kernel, &self.properties, cubes, args, faults),
             #[cfg(any(feature = "hip", feature = "wgpu"))]
             Runtime::Server(server) => server.launch(kernel, &self.properties, cubes, args, faults),
+            #[cfg(feature = "emulated")]
+            Runtime::Metal(metal) => metal.launch(kernel, &self.properties, cubes, args, faults),
         }
     }
 }

@@ -15,6 +15,8 @@ mod cuda;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod kernel;
+#[cfg(feature = "emulated")]
+mod metal;
 mod pool;
 mod probe;
 #[cfg(any(feature = "hip", feature = "wgpu"))]
@@ -264,6 +266,10 @@ impl Device {
             Backend::Cuda(index) => device(gpu::Gpu::cuda(index)?),
             #[cfg(feature = "hip")]
             Backend::Hip(index) => device(gpu::Gpu::hip(index)?),
+            #[cfg(feature = "emulated")]
+            Backend::Wgpu(index) if cfg!(not(feature = "wgpu")) || metal::wanted() => {
+                device(gpu::Gpu::metal(index)?)
+            }
             #[cfg(feature = "wgpu")]
             Backend::Wgpu(index) => device(gpu::Gpu::wgpu(index)?),
             other => Err(Error::DeviceUnavailable {
@@ -295,6 +301,17 @@ impl Device {
     /// Whether this is the CPU.
     pub fn is_cpu(&self) -> bool {
         self.simd().is_some()
+    }
+
+    /// Whether kernels go to it in Metal's language.
+    fn is_metal(&self) -> bool {
+        #[cfg(feature = "emulated")]
+        if let Kind::Gpu { gpu, .. } = &self.inner.kind
+            && gpu.is_metal_text()
+        {
+            return true;
+        }
+        cfg!(target_os = "macos") && matches!(self.backend(), Backend::Wgpu(_))
     }
 
     /// Bytes of shared memory that a cube may have; 0 for the CPU.

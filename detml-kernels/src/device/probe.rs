@@ -330,7 +330,7 @@ fn failures_of(device: &Device, kernel: &Kernel) -> Result<Vec<Failure>> {
 pub(super) fn probe(device: &Device) -> Result<FloatProfile> {
     // Vulkan lets its compilers rewrite any expression, whether or not a pattern shows it.
     let mut profile = FloatProfile {
-        opaque: matches!(device.backend(), Backend::Wgpu(_)) && !cfg!(target_os = "macos"),
+        opaque: matches!(device.backend(), Backend::Wgpu(_)) && !device.is_metal(),
         ..FloatProfile::NATIVE
     };
     loop {

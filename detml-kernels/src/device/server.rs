@@ -70,8 +70,9 @@ impl Server {
         if index >= count {
             return Err(unavailable(format!("there are {count} HIP devices")));
         }
+        let name = guard(label, || hip_name(index))?.unwrap_or_else(|| label.into());
         let client = connect(label, &cubecl_hip::AmdDevice::new(index))?;
-        Ok(Self::new(label, Client::Hip(client), label.into()))
+        Ok(Self::new(label, Client::Hip(client), name))
     }
 
     #[cfg(feature = "wgpu")]
@@ -277,6 +278,24 @@ impl Server {
             },
         }
     }
+}
+
+/// The `index`-th HIP device's name and architecture.
+#[cfg(feature = "hip")]
+fn hip_name(index: usize) -> Option<String> {
+    use std::ffi::{CStr, c_char};
+    // SAFETY: a structure of numbers and characters, for which zeros are values.
+    let mut properties: cubecl_hip_sys::hipDeviceProp_tR0600 = unsafe { std::mem::zeroed() };
+    // SAFETY: the runtime is open and `properties` outlives the call.
+    let status =
+        unsafe { cubecl_hip_sys::hipGetDevicePropertiesR0600(&mut properties, index as i32) };
+    let text = |bytes: &[c_char]| {
+        let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
+        let text = CStr::from_bytes_until_nul(&bytes).ok()?;
+        Some(text.to_string_lossy().into_owned())
+    };
+    let (name, architecture) = (text(&properties.name)?, text(&properties.gcnArchName)?);
+    (status == cubecl_hip_sys::HIP_SUCCESS).then(|| format!("{name} ({architecture})"))
 }
 
 /// Opens a device that is there.

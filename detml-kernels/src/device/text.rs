@@ -24,7 +24,12 @@ pub enum Language {
 pub fn for_driver(language: Language, source: &str) -> String {
     match language {
         Language::Metal => insert_after(
-            source,
+            // CubeCL reads a scalar's bits through a reference to `device` memory, but scalars lie
+            // in `constant` memory, and Metal has no cast from one to the other.
+            &source.replace(
+                "_cast<device uint const&>(info.",
+                "_cast<constant uint const&>(info.",
+            ),
             "using namespace metal;",
             "#pragma METAL fp math_mode(safe)\n#pragma METAL fp contract(off)",
         ),
@@ -58,6 +63,17 @@ mod tests {
             "#include <metal_stdlib>\nusing namespace metal;\n\
              #pragma METAL fp math_mode(safe)\n#pragma METAL fp contract(off)\n\
              [[kernel]] void k() {}"
+        );
+    }
+
+    #[test]
+    fn metal_reads_bits_of_scalars_where_they_are() {
+        let source =
+            "const uint l_0 = reinterpret_cast<device uint const&>(info.scalars_float[2]);";
+        let text = for_driver(Language::Metal, source);
+        assert!(
+            text.ends_with("reinterpret_cast<constant uint const&>(info.scalars_float[2]);"),
+            "{text}"
         );
     }
 
