@@ -2,7 +2,7 @@
 
 use super::{
     exponential::{decay, decay_pair},
-    logistic::logistic,
+    logistic::{exponent_pair, logistic, power, times_logistic},
     parts::*,
 };
 use crate::{ieee::Ieee, prim};
@@ -36,24 +36,38 @@ bits! {
     ERFC_7 = 0x3ae4fe43;
     ERFC_8 = 0xb9d445eb;
     ERFC_9 = 0xb95165c5;
-    // Phi(-x) = exp(-x^2 / 2) (1 + (1 + t) PHI(t)) / (2 + 2 x), t = (x - 4) / (x + 4), x >= 0.
-    PHI_0 = 0xbd64f0ac;
-    PHI_1 = 0xbe0cd04f;
-    PHI_2 = 0x3e297c1f;
-    PHI_3 = 0xbdddd25d;
-    PHI_4 = 0x3d33e304;
-    PHI_5 = 0xbc03dd8a;
-    PHI_6 = 0xbb0131ea;
-    PHI_7 = 0x3ab7b884;
-    PHI_8 = 0x381a00c9;
-    PHI_9 = 0xb9473a5f;
-    PHI_10 = 0xb808df77;
+    // Phi(-x) = exp(-x^2 / 2) (PHI + TAIL(t)) / (x + PHI_SHIFT), t = x / (x + PHI_SHIFT) - PHI_SMALL,
+    // x >= PHI_SMALL = 5/8; PHI_SHIFT = 5/4.
+    PHI = 0x3ef00000;
+    PHI_SHIFT = 0x3fa00000;
+    PHI_SMALL = 0x3f200000;
+    TAIL_0 = 0x3d98dea8;
+    TAIL_1 = 0xbe9e03a3;
+    TAIL_2 = 0xbea2884e;
+    TAIL_3 = 0x3de0894a;
+    TAIL_4 = 0x3ef38f8f;
+    TAIL_5 = 0x3ec42b62;
+    TAIL_6 = 0xbe82a798;
+    TAIL_7 = 0xbf8b681c;
+    TAIL_8 = 0xbfaa65c5;
+    TAIL_9 = 0x3e01cb62;
+    TAIL_10 = 0x404780f3;
+    TAIL_11 = 0x405e416c;
+    // Phi(x) = 1/2 + x (CENTRE_0 + x^2 CENTRE(x^2)), |x| < 5/8.
+    CENTRE_0 = 0x3ecc422a;
+    CENTRE_1 = 0xbd882c35;
+    CENTRE_2 = 0x3c2369f8;
+    CENTRE_3 = 0xba9b50d9;
+    CENTRE_4 = 0x38dda2f2;
     // 2 sqrt(2 / pi), and its product with 0.044715, to 48 bits.
     GELU_1 = 0x3fcc422a;
     GELU_1_REST = 0xb342bc9b;
     GELU_3 = 0x3d922279;
     GELU_3_REST = 0x3124d8b5;
 }
+
+/// The bits of 15.
+const FIFTEEN: u32 = 0x4170_0000;
 
 /// The error function. At most 1 ulp.
 ///
@@ -178,31 +192,39 @@ pub fn erfc(ieee: &Ieee, x: f32) -> f32 {
 #[cube]
 #[inline(always)]
 pub fn gelu(ieee: &Ieee, x: f32) -> f32 {
-    let a = ieee.abs(x);
-    let a = prim::select(ieee.lt(15.0f32, a), 15.0f32, a);
-    let at = arguments(ieee, a, 4.0f32, 2.0f32, 2.0f32);
-    let q = poly11(
-        ieee, at.t, PHI_0, PHI_1, PHI_2, PHI_3, PHI_4, PHI_5, PHI_6, PHI_7, PHI_8, PHI_9, PHI_10,
+    let bits = prim::bits(x);
+    let magnitude = bits & ABS;
+    let a = prim::from_bits(prim::select_u32(magnitude < FIFTEEN, magnitude, FIFTEEN));
+    let exponent = exponent_pair(ieee, two_product(ieee, a, ieee.mul(a, 0.5f32)));
+    let e = power(ieee, exponent);
+    // a / (a + PHI_SHIFT) = q + q_lo
+    let d = fast_two_sum(ieee, PHI_SHIFT, a);
+    let i = rough_inverse(ieee, d.hi);
+    let q = ieee.mul(a, i);
+    let rest = ieee.fma(ieee.neg(q), d.lo, ieee.fma(ieee.neg(q), d.hi, a));
+    let q_lo = ieee.mul(rest, i);
+    let t = ieee.add(ieee.sub(q, PHI_SMALL), q_lo);
+    let p = poly12(
+        ieee, t, TAIL_0, TAIL_1, TAIL_2, TAIL_3, TAIL_4, TAIL_5, TAIL_6, TAIL_7, TAIL_8, TAIL_9,
+        TAIL_10, TAIL_11,
     );
-    let y = tail(
-        ieee,
-        two_product(ieee, a, ieee.mul(a, 0.5f32)),
-        ieee.mul(q, at.t_plus_1),
-        at,
-    );
-    let negative = (prim::bits(x) & SIGN) != 0u32;
-    // Phi(a) = 1 - Phi(-a).
-    let complement = fast_two_sum(ieee, 1.0f32, ieee.neg(ieee.mul(y.value.hi, y.s)));
-    let complement_lo = ieee.fma(ieee.neg(y.value.lo), y.s, complement.lo);
-    let hi = prim::select(negative, y.value.hi, complement.hi);
-    let lo = prim::select(negative, y.value.lo, complement_lo);
-    let product = two_product(ieee, a, hi);
-    let r = ieee.add(product.hi, ieee.fma(a, lo, product.lo));
-    let first = prim::select(negative, y.scale.first, 1.0f32);
-    let second = prim::select(negative, y.scale.second, 1.0f32);
-    let r = ieee.mul(ieee.mul(r, first), second);
-    let r = prim::select(ieee.lt(15.0f32, x), x, r);
-    nan_of(x, ieee.copysign(r, x))
+    // a Phi(-a) = 2^n (q + q_lo) (power.hi + power.lo) (PHI + p)
+    let product = two_product(ieee, q, e.p.hi);
+    let rest = ieee.fma(q, e.p.lo, product.lo);
+    let rest = ieee.fma(q_lo, e.p.hi, rest);
+    let rest = ieee.fma(product.hi, p, ieee.mul(rest, ieee.add(p, PHI)));
+    let y = ieee.fma(product.hi, PHI, rest);
+    // Below 1, so that it may be multiplied by a power that is subnormal or 0.
+    let base = prim::from_bits(prim::select_u32((bits & SIGN) != 0u32, SIGN, bits));
+    let y = ieee.fma(ieee.neg(y), ieee.mul(e.scale, TWO_MINUS_64), base);
+    // Where the sum would cancel: x (1/2 + x (CENTRE_0 + ...)).
+    let square = ieee.mul(x, x);
+    let p = poly4(ieee, square, CENTRE_1, CENTRE_2, CENTRE_3, CENTRE_4);
+    let phi = ieee.fma(x, CENTRE_0, 0.5f32);
+    let phi_lo = ieee.fma(x, CENTRE_0, ieee.sub(0.5f32, phi));
+    let phi_lo = ieee.fma(ieee.mul(x, square), p, phi_lo);
+    let small = ieee.fma(x, phi, ieee.mul(x, phi_lo));
+    nan_of(x, prim::select(ieee.lt(a, PHI_SMALL), small, y))
 }
 
 /// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`: the Gaussian error linear unit in its tanh
@@ -231,10 +253,8 @@ pub fn gelu_tanh(ieee: &Ieee, x: f32) -> f32 {
         hi: ieee.abs(v.hi),
         lo: prim::select(negative, ieee.neg(v_lo), v_lo),
     };
-    let y = logistic(ieee, v.hi, decay_pair(ieee, exponent));
-    let product = two_product(ieee, c, y.q.hi);
-    let r = ieee.add(product.hi, ieee.fma(c, y.q.lo, product.lo));
-    let r = ieee.mul(ieee.mul(r, y.scale.first), y.scale.second);
+    let y = logistic(ieee, negative, exponent_pair(ieee, exponent));
+    let r = times_logistic(ieee, c, y);
     let r = prim::select(ieee.lt(12.0f32, x), x, r);
     nan_of(x, ieee.copysign(r, x))
 }

@@ -33,7 +33,6 @@ bits! {
     EXPM1_3 = 0x3c088983;
     EXPM1_4 = 0x3ab6a1b9;
     EXPM1_5 = 0x394f0614;
-    TWO_MINUS_64 = 0x1f800000;
     LOG2_10 = 0x40549a78;
     // -log10(2) to 48 bits.
     MINUS_LOG10_2 = 0xbe9a209b;
@@ -88,16 +87,28 @@ pub(super) struct Decay {
     pub(super) s: f32,
 }
 
+/// For `biased - 254 = n` in -190..=0: the first factor of the scale is 2^(n + 64).
+#[cube]
+#[inline(always)]
+fn decayed(ieee: &Ieee, r: Pair, biased: u32) -> Decay {
+    let scale = Scale {
+        first: power_of_two(prim::wrapping_sub(biased, 63u32)),
+        second: TWO_MINUS_64,
+    };
+    Decay {
+        p: exp_reduced(ieee, r),
+        scale,
+        s: ieee.mul(scale.first, scale.second),
+    }
+}
+
 /// `e^-a` for `a >= 0`; beyond 112 the value at 112, which is below 2^-161.
 #[cube]
 #[inline(always)]
 pub(super) fn decay(ieee: &Ieee, a: f32) -> Decay {
     let a = prim::select(ieee.lt(112.0f32, a), 112.0f32, a);
     let reduced = reduce(ieee, ieee.neg(a));
-    let p = exp_reduced(ieee, reduced.r);
-    let scale = scale(reduced.biased);
-    let s = ieee.mul(scale.first, scale.second);
-    Decay { p, scale, s }
+    decayed(ieee, reduced.r, reduced.biased)
 }
 
 /// `e^-(a.hi + a.lo)`, likewise.
@@ -107,10 +118,7 @@ pub(super) fn decay_pair(ieee: &Ieee, a: Pair) -> Decay {
     let hi = prim::select(ieee.lt(112.0f32, a.hi), 112.0f32, a.hi);
     let reduced = reduce(ieee, ieee.neg(hi));
     let r = fast_two_sum(ieee, reduced.r.hi, ieee.sub(reduced.r.lo, a.lo));
-    let p = exp_reduced(ieee, r);
-    let scale = scale(reduced.biased);
-    let s = ieee.mul(scale.first, scale.second);
-    Decay { p, scale, s }
+    decayed(ieee, r, reduced.biased)
 }
 
 /// `x` held within `low..=high`; a NaN stays.

@@ -1,7 +1,7 @@
 //! Hyperbolic functions.
 
 use super::{
-    exponential::{exp_reduced, half_expm1, reduce},
+    exponential::{exp_reduced, reduce},
     parts::*,
 };
 use crate::{ieee::Ieee, prim};
@@ -13,7 +13,35 @@ bits! {
     SINH_1 = 0x3c088876;
     SINH_2 = 0x39500d46;
     SINH_3 = 0x363b60da;
+    // tanh(x) = x + x^3 TANH(x^2), |x| < TANH_SMALL = 0.7.
+    TANH_SMALL = 0x3f333333;
+    TANH_0 = 0xbeaaaaa7;
+    TANH_1 = 0x3e088773;
+    TANH_2 = 0xbd5cd5c8;
+    TANH_3 = 0x3cb07ed5;
+    TANH_4 = 0xbc0052f6;
+    TANH_5 = 0x3af39e8b;
+    // exp(-2 r) = 1 - 2 r + r^2 EXP_M2(r), |r| <= (ln 2) / 4.
+    EXP_M2_0 = 0x3ffffffb;
+    EXP_M2_1 = 0xbfaaaa47;
+    EXP_M2_2 = 0x3f2aae2f;
+    EXP_M2_3 = 0xbe891df4;
+    EXP_M2_4 = 0x3db40e98;
+    // 1 / (1/2 + h) to 2^-15, 0 <= h <= 1/8.
+    INVERSE_0 = 0x3ffffebb;
+    INVERSE_1 = 0xc07f5c88;
+    INVERSE_2 = 0x40f2b3cd;
+    INVERSE_3 = 0xc121c17f;
+    // -2 / ln 2, and (ln 2) / 2 to 48 bits.
+    MINUS_TWO_INV_LN2 = 0xc038aa3b;
+    HALF_LN2 = 0x3eb17218;
+    HALF_LN2_REST = 0xb082e308;
 }
+
+/// The bits of 1/2.
+const HALF: u32 = 0x3f00_0000;
+/// The bits of 10, from which on tanh rounds to 1.
+const TEN: u32 = 0x4120_0000;
 
 /// The hyperbolic tangent. At most 1 ulp.
 ///
@@ -21,17 +49,26 @@ bits! {
 #[cube]
 #[inline(always)]
 pub fn tanh(ieee: &Ieee, x: f32) -> f32 {
-    let a = ieee.abs(x);
-    let a = prim::select(ieee.lt(10.0f32, a), 10.0f32, a);
-    // h / (h + 1) with h = expm1(2a) / 2.
-    let h = half_expm1(ieee, ieee.mul(a, 2.0f32)).half;
-    let d = two_sum(ieee, h.hi, 1.0f32);
-    let d_lo = ieee.add(d.lo, h.lo);
-    let inverse = ieee.div(1.0f32, d.hi);
-    let q = ieee.mul(h.hi, inverse);
-    let rest = ieee.fma(ieee.neg(q), d.hi, h.hi);
-    let rest = ieee.add(ieee.fma(ieee.neg(q), d_lo, rest), h.lo);
-    nan_of(x, ieee.copysign(ieee.fma(rest, inverse, q), x))
+    let bits = prim::bits(x);
+    let magnitude = bits & ABS;
+    let a = prim::from_bits(prim::select_u32(magnitude < TEN, magnitude, TEN));
+    let square = ieee.mul(a, a);
+    let p = poly6(ieee, square, TANH_0, TANH_1, TANH_2, TANH_3, TANH_4, TANH_5);
+    let small = ieee.fma(ieee.mul(a, square), p, a);
+    // a = r - n (ln 2) / 2, so that h = e^-2a / 2 = 2^(n-1) e^-2r.
+    let t = ieee.fma(a, MINUS_TWO_INV_LN2, ROUND);
+    let n = ieee.sub(t, ROUND);
+    let r = ieee.fma(n, HALF_LN2_REST, ieee.fma(n, HALF_LN2, a));
+    let q = poly5(ieee, r, EXP_M2_0, EXP_M2_1, EXP_M2_2, EXP_M2_3, EXP_M2_4);
+    let m = ieee.mul(r, ieee.fma(r, q, -2.0f32));
+    let s = prim::from_bits(prim::wrapping_add(prim::bits(t) << 23u32, HALF));
+    let h = ieee.fma(s, m, s);
+    // tanh(a) = 1 / (1/2 + h) - 1 = i (1 + e) - 1 but for e^2; i - 1 is exact.
+    let i = poly4(ieee, h, INVERSE_0, INVERSE_1, INVERSE_2, INVERSE_3);
+    let e = ieee.fma(ieee.neg(i), h, ieee.fma(i, -0.5f32, 1.0f32));
+    let large = ieee.fma(i, e, ieee.sub(i, 1.0f32));
+    let y = prim::select(ieee.lt(a, TANH_SMALL), small, large);
+    nan_of(x, prim::from_bits(prim::bits(y) | (bits & SIGN)))
 }
 
 /// `e^a = (p.hi + p.lo) * 2 * first * second` for `a >= 0`; `q` is `2^-2n / p`.

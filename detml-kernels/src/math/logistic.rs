@@ -1,47 +1,125 @@
 //! The logistic function and its kin.
 
-use super::{
-    exponential::{Decay, decay},
-    logarithm::ln_tail,
-    parts::*,
-};
+use super::{exponential::decay, logarithm::ln_tail, parts::*};
 use crate::{ieee::Ieee, prim};
 use cubecl::prelude::*;
 
 bits! {
     ONE_THIRD = 0x3eaaaaab;
+    MINUS_INV_LN2 = 0xbfb8aa3b;
+    // exp(r) = 1 + r + r^2 EXP(r), |r| <= (ln 2) / 2.
+    EXP_0 = 0x3f000000;
+    EXP_1 = 0x3e2aaaab;
+    EXP_2 = 0x3d2aaa72;
+    EXP_3 = 0x3c0887f7;
+    EXP_4 = 0x3ab6a8ab;
+    EXP_5 = 0x39513a08;
+    // 1 / (1 + x) to 2^-9, 0 <= x <= 1; at least 1/2.
+    INVERSE_0 = 0x3f7f807b;
+    INVERSE_1 = 0xbf70344e;
+    INVERSE_2 = 0x3f26cca5;
+    INVERSE_3 = 0xbe585779;
+    TWO_64 = 0x5f800000;
 }
 
-/// `(q.hi + q.lo) * 2^n`.
+const TWO_64_BITS: u32 = 0x5f80_0000;
+
+/// `-a = n ln 2 + r` for `a >= 0`.
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct Quotient {
-    pub(super) q: Pair,
-    /// 2^n.
-    pub(super) scale: Scale,
+pub(super) struct Exponent {
+    /// `ROUND + n`.
+    t: f32,
+    r: f32,
+    /// `1 + r`, and what `r` lacks.
+    one: Pair,
 }
 
-/// `1 / (1 + e^-x)` from the sign of `x` and `e = e^-|x|`.
+/// The bits of 112: e^-112 is below 2^-161.
+const FAR: u32 = 0x42e0_0000;
+
+/// For `a = |x|`, at most 112.
 #[cube]
 #[inline(always)]
-pub(super) fn logistic(ieee: &Ieee, x: f32, e: Decay) -> Quotient {
-    let negative = (prim::bits(x) & SIGN) != 0u32;
-    let hi = ieee.mul(e.p.hi, e.s);
-    let d = fast_two_sum(ieee, 1.0f32, hi);
-    let d_lo = ieee.fma(e.p.lo, e.s, d.lo);
-    let top = prim::select(negative, e.p.hi, 1.0f32);
-    let top_lo = prim::select(negative, e.p.lo, 0.0f32);
-    let inverse = ieee.div(1.0f32, d.hi);
-    let q = ieee.mul(top, inverse);
-    let rest = ieee.fma(ieee.neg(q), d_lo, ieee.fma(ieee.neg(q), d.hi, top));
-    Quotient {
-        q: Pair {
-            hi: q,
-            lo: ieee.mul(ieee.add(rest, top_lo), inverse),
+fn exponent(ieee: &Ieee, x: f32) -> Exponent {
+    let magnitude = prim::bits(x) & ABS;
+    let a = prim::from_bits(prim::select_u32(magnitude < FAR, magnitude, FAR));
+    let t = ieee.fma(a, MINUS_INV_LN2, ROUND);
+    let n = ieee.sub(t, ROUND);
+    let first = ieee.fma(n, MINUS_LN2, ieee.neg(a));
+    let r = ieee.fma(n, MINUS_LN2_REST, first);
+    let one = fast_two_sum(ieee, 1.0f32, r);
+    Exponent { t, r, one }
+}
+
+/// For `a = a.hi + a.lo`, `0 <= a.hi`, at most 112.
+#[cube]
+#[inline(always)]
+pub(super) fn exponent_pair(ieee: &Ieee, a: Pair) -> Exponent {
+    let bits = prim::bits(a.hi);
+    let hi = prim::from_bits(prim::select_u32(bits < FAR, bits, FAR));
+    let t = ieee.fma(hi, MINUS_INV_LN2, ROUND);
+    let n = ieee.sub(t, ROUND);
+    let first = ieee.fma(n, MINUS_LN2, ieee.neg(hi));
+    let rest = ieee.fma(n, MINUS_LN2_REST, ieee.neg(a.lo));
+    let r = fast_two_sum(ieee, first, rest);
+    let one = fast_two_sum(ieee, 1.0f32, r.hi);
+    Exponent {
+        t,
+        r: r.hi,
+        one: Pair {
+            hi: one.hi,
+            lo: ieee.add(one.lo, r.lo),
         },
-        scale: Scale {
-            first: prim::select(negative, e.scale.first, 1.0f32),
-            second: prim::select(negative, e.scale.second, 1.0f32),
-        },
+    }
+}
+
+/// `(top * inverse + rest) * scale * 2^-64`.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct Logistic {
+    top: f32,
+    inverse: f32,
+    rest: f32,
+    scale: f32,
+}
+
+/// `p * scale * 2^-64`.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct Power {
+    pub(super) p: Pair,
+    pub(super) scale: f32,
+}
+
+/// `e^-a`. The `lo` of `p` is up to a sixteenth.
+#[cube]
+#[inline(always)]
+pub(super) fn power(ieee: &Ieee, a: Exponent) -> Power {
+    let q = poly6(ieee, a.r, EXP_0, EXP_1, EXP_2, EXP_3, EXP_4, EXP_5);
+    let lo = ieee.fma(ieee.mul(a.r, a.r), q, a.one.lo);
+    // 2^(n + 64), so that the first product with it is exact and the second one rounds once.
+    let bits = prim::wrapping_add(prim::bits(a.t) << 23u32, TWO_64_BITS);
+    Power {
+        p: Pair { hi: a.one.hi, lo },
+        scale: prim::from_bits(bits),
+    }
+}
+
+/// `1 / (1 + e^a)` where `negative`, else `1 / (1 + e^-a)`.
+#[cube]
+#[inline(always)]
+pub(super) fn logistic(ieee: &Ieee, negative: bool, a: Exponent) -> Logistic {
+    let e = power(ieee, a);
+    let p = ieee.add(e.p.hi, e.p.lo);
+    let power = ieee.mul(ieee.mul(e.scale, TWO_MINUS_64), p);
+    // 1 / (1 + power) = i (1 + error + error^2) but for error^3; 1 - i is exact.
+    let i = poly4(ieee, power, INVERSE_0, INVERSE_1, INVERSE_2, INVERSE_3);
+    let error = ieee.fma(ieee.neg(i), power, ieee.sub(1.0f32, i));
+    let i_lo = ieee.mul(i, ieee.fma(error, error, error));
+    let rest = ieee.fma(p, i_lo, ieee.mul(e.p.lo, i));
+    Logistic {
+        top: prim::select(negative, e.p.hi, 1.0f32),
+        inverse: i,
+        rest: prim::select(negative, rest, i_lo),
+        scale: prim::select(negative, e.scale, TWO_64),
     }
 }
 
@@ -51,9 +129,21 @@ pub(super) fn logistic(ieee: &Ieee, x: f32, e: Decay) -> Quotient {
 #[cube]
 #[inline(always)]
 pub fn sigmoid(ieee: &Ieee, x: f32) -> f32 {
-    let y = logistic(ieee, x, decay(ieee, ieee.abs(x)));
-    let q = ieee.add(y.q.hi, y.q.lo);
-    nan_of(x, ieee.mul(ieee.mul(q, y.scale.first), y.scale.second))
+    let negative = (prim::bits(x) & SIGN) != 0u32;
+    let y = logistic(ieee, negative, exponent(ieee, x));
+    let q = ieee.fma(y.top, y.inverse, y.rest);
+    nan_of(x, ieee.mul(ieee.mul(q, y.scale), TWO_MINUS_64))
+}
+
+/// `|c|` times what `y` is.
+#[cube]
+#[inline(always)]
+pub(super) fn times_logistic(ieee: &Ieee, c: f32, y: Logistic) -> f32 {
+    let q = two_product(ieee, y.top, y.inverse);
+    let q_lo = ieee.add(q.lo, y.rest);
+    let a = ieee.abs(c);
+    let product = ieee.fma(a, q.hi, ieee.mul(a, q_lo));
+    ieee.mul(ieee.mul(product, y.scale), TWO_MINUS_64)
 }
 
 /// `x * sigmoid(x)`, also called swish. At most 1 ulp.
@@ -62,14 +152,13 @@ pub fn sigmoid(ieee: &Ieee, x: f32) -> f32 {
 #[cube]
 #[inline(always)]
 pub fn silu(ieee: &Ieee, x: f32) -> f32 {
-    let y = logistic(ieee, x, decay(ieee, ieee.abs(x)));
+    let sign = prim::bits(x) & SIGN;
+    let negative = sign != 0u32;
+    let y = logistic(ieee, negative, exponent(ieee, x));
     let c = prim::select(ieee.lt(x, -112.0f32), -112.0f32, x);
-    let product = two_product(ieee, c, y.q.hi);
-    let p = ieee.add(product.hi, ieee.fma(c, y.q.lo, product.lo));
-    let y = ieee.mul(ieee.mul(p, y.scale.first), y.scale.second);
+    let y = times_logistic(ieee, c, y);
     let y = prim::select(ieee.lt(112.0f32, x), x, y);
-    // The sum of the product's parts loses the sign of a zero.
-    nan_of(x, ieee.copysign(y, x))
+    nan_of(x, prim::from_bits(prim::bits(y) | sign))
 }
 
 /// `ln(1 + e^x)`. At most 1 ulp.

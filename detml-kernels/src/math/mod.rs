@@ -39,7 +39,7 @@ pub use logistic::{log_sigmoid, sigmoid, silu, softplus};
 pub use power::{pow, powi};
 pub use root::{cbrt, hypot, rsqrt};
 pub(crate) use trigonometric::{
-    MIDDLE, QUARTER_PI, Reduced, cos_near, cos_reduced, reduce_middle, sin_near, sin_reduced,
-    tan_near, tan_reduced,
+    MIDDLE, QUARTER_PI, Reduced, cos_reduced, reduce_any, reduce_middle, reduce_near, sin_reduced,
+    tan_reduced,
 };
 pub use trigonometric::{SinCos, cos, sin, sin_cos, tan};

@@ -22,6 +22,7 @@ bits! {
     LN2 = 0x3f317218;
     MINUS_LN2 = 0xbf317218;
     MINUS_LN2_REST = 0x3102e308;
+    TWO_MINUS_64 = 0x1f800000;
 }
 
 // ROUND_BITS - 254, for exponents biased by 254.
@@ -84,6 +85,18 @@ pub(super) fn or_bits(c: bool, special: u32, y: f32) -> f32 {
 #[inline(always)]
 pub(super) fn nan_of(x: f32, y: f32) -> f32 {
     or_bits((prim::bits(x) & ABS) > INFINITY, NAN, y)
+}
+
+/// `1 / x` to 2^-18 for normal `x` with a normal inverse: a line through the bits, to an eighth,
+/// then steps of third and second order.
+#[cube]
+#[inline(always)]
+pub(super) fn rough_inverse(ieee: &Ieee, x: f32) -> f32 {
+    let minus_x = ieee.neg(x);
+    let i = prim::from_bits(prim::wrapping_sub(0x7ef3_11c7u32, prim::bits(x)));
+    let e = ieee.fma(minus_x, i, 1.0f32);
+    let i = ieee.fma(i, ieee.fma(e, e, e), i);
+    ieee.fma(i, ieee.fma(minus_x, i, 1.0f32), i)
 }
 
 /// 2^n from `biased = n + 127` in 1..=254.

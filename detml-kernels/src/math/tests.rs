@@ -452,25 +452,26 @@ fn special_values_of_roots() {
 }
 
 #[test]
-fn trigonometric_tiers_agree() {
-    type Of = (Unary, Unary, fn(&Ieee, f32, Reduced) -> f32);
-    let all: [Of; 3] = [
-        (sin, sin_near, sin_reduced),
-        (cos, cos_near, cos_reduced),
-        (tan, tan_near, tan_reduced),
-    ];
+fn reductions_of_angles_agree() {
+    type Of = (Unary, fn(&Ieee, f32, Reduced) -> f32);
+    let all: [Of; 3] = [(sin, sin_reduced), (cos, cos_reduced), (tan, tan_reduced)];
     let step = 997;
-    (0..MIDDLE.div_ceil(step)).into_par_iter().for_each(|i| {
-        let first = i * step;
-        for x in [first, first | 0x8000_0000] {
-            let magnitude = x & 0x7fff_ffff;
-            for (f, near, reduced) in all {
-                let y = f32::from_bits(x);
-                let want = f(&Ieee::PLAIN, y).to_bits();
-                let middle = reduced(&Ieee::PLAIN, y, reduce_middle(&Ieee::PLAIN, y));
-                assert_eq!(middle.to_bits(), want, "{x:08x}");
+    let magnitudes = (0..0x7f80_0000u32.div_ceil(step)).map(|i| i * step);
+    let edges = [QUARTER_PI - 1, QUARTER_PI, MIDDLE - 1, MIDDLE];
+    let magnitudes: Vec<_> = magnitudes.chain(edges).collect();
+    magnitudes.into_par_iter().for_each(|magnitude| {
+        let ieee = &Ieee::PLAIN;
+        for x in [magnitude, magnitude | 0x8000_0000] {
+            let (x, a) = (f32::from_bits(x), f32::from_bits(magnitude));
+            for (f, reduced) in all {
+                let want = f(ieee, x).to_bits();
+                let of = |r| reduced(ieee, x, r).to_bits();
+                assert_eq!(of(reduce_any(ieee, a)), want, "{x:e}");
+                if magnitude < MIDDLE {
+                    assert_eq!(of(reduce_middle(ieee, a)), want, "{x:e}");
+                }
                 if magnitude < QUARTER_PI {
-                    assert_eq!(near(&Ieee::PLAIN, y).to_bits(), want, "{x:08x}");
+                    assert_eq!(of(reduce_near(a)), want, "{x:e}");
                 }
             }
         }

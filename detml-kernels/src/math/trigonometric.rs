@@ -14,13 +14,26 @@ bits! {
     COS_0 = 0x3d2aaaa5;
     COS_1 = 0xbab60615;
     COS_2 = 0x37ccf48a;
+    // tan(r) = r + r^3 (TAN_0 + r^2 TAN(r^2)), |r| <= 0.8.
+    TAN_0 = 0x3eaaaab2;
+    TAN_1 = 0x3e088644;
+    TAN_2 = 0x3d5d85cb;
+    TAN_3 = 0x3cad5c04;
+    TAN_4 = 0x3c36ba57;
+    TAN_5 = 0xb9a6d639;
+    TAN_6 = 0x3b961278;
+    TAN_LOW = 0x3ee00000;
+    TWO_INV_PI = 0x3f22f983;
+    // -pi / 2 to 72 bits.
+    MINUS_HALF_PI = 0xbfc90fdb;
+    MINUS_HALF_PI_REST = 0x333bbd2e;
+    MINUS_HALF_PI_LAST = 0x26f72ced;
     // 2 pi to 48 bits.
     TWO_PI = 0x40c90fdb;
     TWO_PI_REST = 0xb43bbd2e;
     TWO_23 = 0x4b000000;
     TWO_MINUS_24 = 0x33800000;
     TWO_MINUS_46 = 0x28800000;
-    TWO_MINUS_64 = 0x1f800000;
 }
 
 // 1 / (2 pi) in words of 32 bits, after one word of zeros.
@@ -33,8 +46,8 @@ const TURN_6: u32 = 0x4f10_e410;
 const TURN_7: u32 = 0x7f94_58ea;
 /// The bits of pi / 4, rounded up.
 pub(crate) const QUARTER_PI: u32 = 0x3f49_0fdb;
-/// The bits of 2^23.
-pub(crate) const MIDDLE: u32 = 0x4b00_0000;
+/// The bits of 2^17.
+pub(crate) const MIDDLE: u32 = 0x4800_0000;
 
 /// The sine and the cosine of a remainder.
 #[derive(CubeType, Clone, Copy)]
@@ -63,12 +76,77 @@ pub(super) fn sin_cos_pairs(ieee: &Ieee, r: Pair) -> SinCosPairs {
     SinCosPairs { sin, cos }
 }
 
-/// The sine and the cosine of a remainder in -pi/4..=pi/4, and the quadrant it is counted from.
+/// An angle less a multiple of pi/2: `hi + lo`, beyond pi/4 by a hundredth at most.
 #[derive(CubeType, Clone, Copy)]
-struct Angle {
-    sin: Pair,
-    cos: Pair,
-    quadrant: u32,
+pub(crate) struct Reduced {
+    pub(crate) hi: f32,
+    pub(crate) lo: f32,
+    /// The multiple modulo 4, above which bits are anything.
+    pub(crate) quadrant: u32,
+}
+
+/// `a = quadrant * pi/2 + r.hi + r.lo` for finite `a >= 0`.
+///
+/// Kernels branch: groups of threads without large arguments skip the longer way. Either way is
+/// taken for the same arguments everywhere, so the bits are the same.
+#[cube]
+#[inline(always)]
+fn reduce(ieee: &Ieee, a: f32) -> Reduced {
+    let middle = reduce_middle(ieee, a);
+    let mut hi = middle.hi;
+    let mut lo = middle.lo;
+    let mut quadrant = middle.quadrant;
+    if prim::bits(a) >= MIDDLE {
+        let far = reduce_far(ieee, a);
+        hi = far.hi;
+        lo = far.lo;
+        quadrant = far.quadrant;
+    }
+    Reduced { hi, lo, quadrant }
+}
+
+/// [`reduce`] for `a < pi / 4`, the bits below [`QUARTER_PI`]. For CPU loops.
+#[inline(always)]
+pub(crate) fn reduce_near(a: f32) -> Reduced {
+    Reduced {
+        hi: a,
+        lo: 0.0f32,
+        quadrant: 0u32,
+    }
+}
+
+/// [`reduce`] without branches. For CPU loops.
+#[inline(always)]
+pub(crate) fn reduce_any(ieee: &Ieee, a: f32) -> Reduced {
+    let middle = reduce_middle(ieee, a);
+    let far = reduce_far(ieee, a);
+    let is_far = prim::bits(a) >= MIDDLE;
+    Reduced {
+        hi: prim::select(is_far, far.hi, middle.hi),
+        lo: prim::select(is_far, far.lo, middle.lo),
+        quadrant: prim::select_u32(is_far, far.quadrant, middle.quadrant),
+    }
+}
+
+/// [`reduce`] for `a < 2^17`, the bits below [`MIDDLE`].
+///
+/// After Cody and Waite, pi/2 in three parts. With the first one `first` is exact, a multiple of
+/// 2^-23; the second product is exact in two parts, of which the larger one has no bit above 2^-5,
+/// so that `hi` less `first` is exact, too.
+#[cube]
+#[inline(always)]
+pub(crate) fn reduce_middle(ieee: &Ieee, a: f32) -> Reduced {
+    let t = ieee.fma(a, TWO_INV_PI, ROUND);
+    let n = ieee.sub(t, ROUND);
+    let first = ieee.fma(n, MINUS_HALF_PI, a);
+    let second = two_product(ieee, n, MINUS_HALF_PI_REST);
+    let hi = ieee.add(first, second.hi);
+    let lo = ieee.add(ieee.sub(first, hi), second.hi);
+    Reduced {
+        hi,
+        lo: ieee.add(lo, ieee.fma(n, MINUS_HALF_PI_LAST, second.lo)),
+        quadrant: prim::bits(t),
+    }
 }
 
 /// Words of 1 / (2 pi), of which the first may hold bits of whole turns.
@@ -80,14 +158,14 @@ struct Turns {
     w3: u32,
 }
 
-/// `a = quadrant * pi/2 + r.hi + r.lo`, the quadrant modulo 4, for finite `a >= 0`.
+/// [`reduce`] for the others.
 ///
 /// After Payne and Hanek: the product of a's 24 bits with the 96 bits of 1/(2 pi) that don't make
 /// whole turns. What is cut off is below 2^-71 of a turn, and no binary32 beyond pi/4 comes closer
 /// than 2^-33 of a turn to a multiple of pi/2.
 #[cube]
 #[inline(always)]
-fn angle(ieee: &Ieee, a: f32) -> Angle {
+fn reduce_far(ieee: &Ieee, a: f32) -> Reduced {
     let offset = prim::wrapping_sub(prim::bits(a) >> 23u32, 118u32);
     let by_1 = (offset & 32u32) != 0u32;
     let by_2 = (offset & 64u32) != 0u32;
@@ -104,43 +182,7 @@ fn angle(ieee: &Ieee, a: f32) -> Angle {
         w2: prim::select_u32(by_4, TURN_6, prim::select_u32(by_2, t4, t2)),
         w3: prim::select_u32(by_4, TURN_7, prim::select_u32(by_2, t5, t3)),
     };
-    angle_of(ieee, reduce_by(ieee, a, turns))
-}
-
-/// An angle less a multiple of pi/2.
-#[derive(CubeType, Clone, Copy)]
-pub(crate) struct Reduced {
-    pub(crate) hi: f32,
-    pub(crate) lo: f32,
-    pub(crate) quadrant: u32,
-}
-
-/// What [`angle`] is of, for `|x| < 2^23`, the bits below [`MIDDLE`]: the words of 1/(2 pi) are the
-/// same for all of them. For CPU loops.
-#[inline(always)]
-pub(crate) fn reduce_middle(ieee: &Ieee, x: f32) -> Reduced {
-    let turns = Turns {
-        w0: 0u32,
-        w1: TURN_1,
-        w2: TURN_2,
-        w3: TURN_3,
-    };
-    reduce_by(ieee, ieee.abs(x), turns)
-}
-
-#[cube]
-#[inline(always)]
-fn angle_of(ieee: &Ieee, reduced: Reduced) -> Angle {
-    let r = Pair {
-        hi: reduced.hi,
-        lo: reduced.lo,
-    };
-    let values = sin_cos_pairs(ieee, r);
-    Angle {
-        sin: values.sin,
-        cos: values.cos,
-        quadrant: reduced.quadrant,
-    }
+    reduce_by(ieee, a, turns)
 }
 
 #[cube]
@@ -187,15 +229,10 @@ fn reduce_by(ieee: &Ieee, a: f32, turns: Turns) -> Reduced {
     let product = two_product(ieee, turn.hi, TWO_PI);
     let rest = ieee.fma(turn.hi, TWO_PI_REST, product.lo);
     let r = fast_two_sum(ieee, product.hi, ieee.fma(turn_lo, TWO_PI, rest));
-    let within = bits < QUARTER_PI;
-    let hi = prim::from_bits(prim::bits(r.hi) ^ sign);
-    let lo = prim::from_bits(prim::bits(r.lo) ^ sign);
-    let hi = prim::select(within, a, hi);
-    let lo = prim::select(within, 0.0f32, lo);
     Reduced {
-        hi,
-        lo,
-        quadrant: prim::select_u32(within, 0u32, quadrant),
+        hi: flip(r.hi, sign),
+        lo: flip(r.lo, sign),
+        quadrant,
     }
 }
 
@@ -225,17 +262,25 @@ pub struct SinCos {
 #[cube]
 #[inline(always)]
 pub fn sin_cos(ieee: &Ieee, x: f32) -> SinCos {
-    sin_cos_at(x, angle(ieee, ieee.abs(x)))
+    sin_cos_reduced(ieee, x, reduce(ieee, ieee.abs(x)))
 }
 
 #[cube]
 #[inline(always)]
-fn sin_cos_at(x: f32, a: Angle) -> SinCos {
-    let odd = (a.quadrant & 1u32) != 0u32;
-    let sin = prim::select(odd, a.cos.hi, a.sin.hi);
-    let sin_sign = (prim::bits(x) & SIGN) ^ ((a.quadrant & 2u32) << 30u32);
-    let cos = prim::select(odd, a.sin.hi, a.cos.hi);
-    let cos_sign = (prim::wrapping_add(a.quadrant, 1u32) & 2u32) << 30u32;
+fn sin_cos_reduced(ieee: &Ieee, x: f32, r: Reduced) -> SinCos {
+    // (hi + lo)^2
+    let twice = ieee.mul(r.hi, ieee.add(r.lo, r.lo));
+    let square = ieee.fma(r.hi, r.hi, twice);
+    let p = poly4(ieee, square, SIN_0, SIN_1, SIN_2, SIN_3);
+    let sine = ieee.fma(ieee.mul(r.hi, square), p, r.lo);
+    let sine = ieee.add(r.hi, sine);
+    let p = poly4(ieee, square, -0.5f32, COS_0, COS_1, COS_2);
+    let cosine = ieee.fma(square, p, 1.0f32);
+    let odd = (r.quadrant & 1u32) != 0u32;
+    let sin = prim::select(odd, cosine, sine);
+    let sin_sign = (prim::bits(x) ^ (r.quadrant << 30u32)) & SIGN;
+    let cos = prim::select(odd, sine, cosine);
+    let cos_sign = (prim::wrapping_add(r.quadrant, 1u32) << 30u32) & SIGN;
     SinCos {
         sin: nan_unless_finite(x, flip(sin, sin_sign)),
         cos: nan_unless_finite(x, flip(cos, cos_sign)),
@@ -266,84 +311,37 @@ pub fn cos(ieee: &Ieee, x: f32) -> f32 {
 #[cube]
 #[inline(always)]
 pub fn tan(ieee: &Ieee, x: f32) -> f32 {
-    tan_at(ieee, x, angle(ieee, ieee.abs(x)))
+    tan_reduced(ieee, x, reduce(ieee, ieee.abs(x)))
+}
+
+/// [`sin()`] of what is reduced. For CPU loops, as the two that follow.
+#[inline(always)]
+pub(crate) fn sin_reduced(ieee: &Ieee, x: f32, r: Reduced) -> f32 {
+    sin_cos_reduced(ieee, x, r).sin
+}
+
+#[inline(always)]
+pub(crate) fn cos_reduced(ieee: &Ieee, x: f32, r: Reduced) -> f32 {
+    sin_cos_reduced(ieee, x, r).cos
 }
 
 #[cube]
 #[inline(always)]
-fn tan_at(ieee: &Ieee, x: f32, a: Angle) -> f32 {
-    let odd = (a.quadrant & 1u32) != 0u32;
-    let top = prim::select(odd, a.cos.hi, a.sin.hi);
-    let top_lo = prim::select(odd, a.cos.lo, a.sin.lo);
-    let bottom = prim::select(odd, a.sin.hi, a.cos.hi);
-    let bottom_lo = prim::select(odd, a.sin.lo, a.cos.lo);
-    let y = quotient(
-        ieee,
-        Pair {
-            hi: top,
-            lo: top_lo,
-        },
-        Pair {
-            hi: bottom,
-            lo: bottom_lo,
-        },
-    );
-    let sign = (prim::bits(x) & SIGN) ^ ((a.quadrant & 1u32) << 31u32);
+pub(crate) fn tan_reduced(ieee: &Ieee, x: f32, r: Reduced) -> f32 {
+    let square = two_product(ieee, r.hi, r.hi);
+    let cube = ieee.mul(r.hi, square.hi);
+    // The derivative 1 + tan^2 times lo, and hi^3 / 3 + ... of the square's lower part.
+    let near = ieee.fma(cube, TAN_0, r.hi);
+    let rest = ieee.fma(ieee.mul(r.lo, near), near, r.lo);
+    let rest = ieee.fma(ieee.mul(r.hi, square.lo), TAN_LOW, rest);
+    let p = poly6(ieee, square.hi, TAN_1, TAN_2, TAN_3, TAN_4, TAN_5, TAN_6);
+    let rest = ieee.fma(ieee.mul(cube, square.hi), p, rest);
+    let tan = fast_two_sum(ieee, r.hi, ieee.fma(cube, TAN_0, rest));
+    let i = rough_inverse(ieee, tan.hi);
+    let e = ieee.fma(ieee.neg(i), tan.hi, 1.0f32);
+    let e = ieee.fma(ieee.neg(i), tan.lo, e);
+    let odd = (r.quadrant & 1u32) != 0u32;
+    let y = prim::select(odd, ieee.fma(i, e, i), tan.hi);
+    let sign = (prim::bits(x) ^ (r.quadrant << 31u32)) & SIGN;
     nan_unless_finite(x, flip(y, sign))
-}
-
-#[cube]
-#[inline(always)]
-fn quotient(ieee: &Ieee, top: Pair, bottom: Pair) -> f32 {
-    let inverse = ieee.div(1.0f32, bottom.hi);
-    let q = ieee.mul(top.hi, inverse);
-    let rest = ieee.add(ieee.fma(ieee.neg(q), bottom.hi, top.hi), top.lo);
-    let rest = ieee.fma(ieee.neg(q), bottom.lo, rest);
-    ieee.fma(rest, inverse, q)
-}
-
-/// [`sin()`] for `|x| < pi / 4`, the bits below [`QUARTER_PI`]: no reduction. For CPU loops.
-#[inline(always)]
-pub(crate) fn sin_near(ieee: &Ieee, x: f32) -> f32 {
-    let values = sin_cos_pairs(ieee, near(ieee, x));
-    flip(values.sin.hi, prim::bits(x) & SIGN)
-}
-
-/// [`cos()`], likewise.
-#[inline(always)]
-pub(crate) fn cos_near(ieee: &Ieee, x: f32) -> f32 {
-    sin_cos_pairs(ieee, near(ieee, x)).cos.hi
-}
-
-/// [`tan()`], likewise.
-#[inline(always)]
-pub(crate) fn tan_near(ieee: &Ieee, x: f32) -> f32 {
-    let values = sin_cos_pairs(ieee, near(ieee, x));
-    flip(quotient(ieee, values.sin, values.cos), prim::bits(x) & SIGN)
-}
-
-#[inline(always)]
-fn near(ieee: &Ieee, x: f32) -> Pair {
-    Pair {
-        hi: ieee.abs(x),
-        lo: 0.0f32,
-    }
-}
-
-/// [`sin()`] of what [`reduce_middle`] has reduced.
-#[inline(always)]
-pub(crate) fn sin_reduced(ieee: &Ieee, x: f32, reduced: Reduced) -> f32 {
-    sin_cos_at(x, angle_of(ieee, reduced)).sin
-}
-
-/// [`cos()`], likewise.
-#[inline(always)]
-pub(crate) fn cos_reduced(ieee: &Ieee, x: f32, reduced: Reduced) -> f32 {
-    sin_cos_at(x, angle_of(ieee, reduced)).cos
-}
-
-/// [`tan()`], likewise.
-#[inline(always)]
-pub(crate) fn tan_reduced(ieee: &Ieee, x: f32, reduced: Reduced) -> f32 {
-    tan_at(ieee, x, angle_of(ieee, reduced))
 }

@@ -10,8 +10,8 @@ use crate::ops::parallel::for_chunks;
 
 /// Words gathered at a time.
 const BLOCK: usize = 1024;
-/// Words whose largest decides how they are computed.
-const TIER: usize = 256;
+/// Angles whose largest decides how they are reduced.
+const ANGLES: usize = 256;
 /// Words that are worth a task of their own.
 const TASK: usize = 1 << 16;
 
@@ -181,9 +181,9 @@ impl<A: Apply> Loop for Task<'_, A> {
 fn apply<A: Apply>(ieee: &Ieee, out: &mut [u32], [a, b, c]: [&[u32]; 3]) {
     match A::ARITY {
         1 => {
-            if A::TIERED {
-                for (out, a) in out.chunks_mut(TIER).zip(a.chunks(TIER)) {
-                    by_tier::<A>(ieee, out, a);
+            if A::ANGLE {
+                for (out, a) in out.chunks_mut(ANGLES).zip(a.chunks(ANGLES)) {
+                    by_angle::<A>(ieee, out, a);
                 }
             } else {
                 let mut any = 0;
@@ -217,9 +217,9 @@ fn several(any: u32) {
     std::hint::black_box(any);
 }
 
-/// One loop for each tier, by the largest argument.
+/// A loop for small angles, one for most, one for all, by the largest.
 #[inline(always)]
-fn by_tier<A: Apply>(ieee: &Ieee, out: &mut [u32], a: &[u32]) {
+fn by_angle<A: Apply>(ieee: &Ieee, out: &mut [u32], a: &[u32]) {
     let mut most = 0;
     for a in a {
         most = most.max(a & 0x7fff_ffff);
@@ -227,32 +227,25 @@ fn by_tier<A: Apply>(ieee: &Ieee, out: &mut [u32], a: &[u32]) {
     let mut any = 0;
     if most < math::QUARTER_PI {
         for (o, a) in out.iter_mut().zip(a) {
-            *o = A::near(ieee, *a);
+            *o = A::reduced(ieee, *a, math::reduce_near(ieee.abs(f32::from_bits(*a))));
             any |= *o;
         }
     } else if most < math::MIDDLE {
-        // In two loops: shorter chains, and fewer numbers in registers.
-        let (mut hi, mut lo, mut quadrant) = ([0.0; TIER], [0.0; TIER], [0; TIER]);
-        let reduced = hi.iter_mut().zip(&mut lo).zip(&mut quadrant);
-        for (a, ((hi, lo), quadrant)) in a.iter().zip(reduced) {
-            let reduced = math::reduce_middle(ieee, f32::from_bits(*a));
-            (*hi, *lo, *quadrant) = (reduced.hi, reduced.lo, reduced.quadrant);
-            any |= *quadrant;
-        }
-        several(any);
-        let reduced = hi.iter().zip(&lo).zip(&quadrant);
-        for ((o, a), ((hi, lo), quadrant)) in out.iter_mut().zip(a).zip(reduced) {
-            let reduced = math::Reduced {
-                hi: *hi,
-                lo: *lo,
-                quadrant: *quadrant,
-            };
-            *o = A::reduced(ieee, *a, reduced);
+        for (o, a) in out.iter_mut().zip(a) {
+            *o = A::reduced(
+                ieee,
+                *a,
+                math::reduce_middle(ieee, ieee.abs(f32::from_bits(*a))),
+            );
             any |= *o;
         }
     } else {
         for (o, a) in out.iter_mut().zip(a) {
-            *o = A::apply(ieee, *a, 0, 0);
+            *o = A::reduced(
+                ieee,
+                *a,
+                math::reduce_any(ieee, ieee.abs(f32::from_bits(*a))),
+            );
             any |= *o;
         }
     }

@@ -13,18 +13,12 @@ pub(super) trait Apply {
     /// Operands it takes.
     const ARITY: usize;
 
-    /// Whether small arguments of a function of one number take less work than others.
-    const TIERED: bool = false;
+    /// Whether it is a function of a reduced angle, with less work for small ones.
+    const ANGLE: bool = false;
 
     fn apply(ieee: &Ieee, a: u32, b: u32, c: u32) -> u32;
 
-    /// [`apply`](Self::apply) where `|a| < pi / 4`.
-    #[inline(always)]
-    fn near(ieee: &Ieee, a: u32) -> u32 {
-        Self::apply(ieee, a, 0, 0)
-    }
-
-    /// [`apply`](Self::apply) where `|a| < 2^23`, from what [`math::reduce_middle`] gives.
+    /// [`apply`](Self::apply) of what is `reduced`.
     #[inline(always)]
     fn reduced(ieee: &Ieee, a: u32, _reduced: math::Reduced) -> u32 {
         Self::apply(ieee, a, 0, 0)
@@ -132,7 +126,7 @@ macro_rules! table {
         $(#[$enum_doc:meta])*
         $vis:vis $Enum:ident $module:ident $types:tt -> $ret:ident {
             $($(#[$doc:meta])* $Variant:ident = $($path:ident)::+
-                $([$near:ident, $reduced:ident])?,)+
+                $([$reduced:ident])?,)+
         }
     )+) => {
         $(
@@ -161,11 +155,7 @@ macro_rules! table {
                             encode!($ret, r)
                         }
                         $(
-                            const TIERED: bool = true;
-                            #[inline(always)]
-                            fn near(ieee: &Ieee, a: u32) -> u32 {
-                                prim::bits(math::$near(ieee, prim::from_bits(a)))
-                            }
+                            const ANGLE: bool = true;
                             #[inline(always)]
                             fn reduced(ieee: &Ieee, a: u32, reduced: math::Reduced) -> u32 {
                                 prim::bits(math::$reduced(ieee, prim::from_bits(a), reduced))
@@ -296,11 +286,11 @@ table! {
         /// The logarithm to base 10.
         Log10 = math::log10,
         /// The sine.
-        Sin = math::sin [sin_near, sin_reduced],
+        Sin = math::sin [sin_reduced],
         /// The cosine.
-        Cos = math::cos [cos_near, cos_reduced],
+        Cos = math::cos [cos_reduced],
         /// The tangent.
-        Tan = math::tan [tan_near, tan_reduced],
+        Tan = math::tan [tan_reduced],
         /// The inverse sine.
         Asin = math::asin,
         /// The inverse cosine.
