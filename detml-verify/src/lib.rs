@@ -18,6 +18,7 @@ pub mod math;
 pub mod matrix;
 pub mod proofs;
 pub mod run;
+pub mod sabotage;
 pub mod self_test;
 pub mod signature;
 pub mod stages;

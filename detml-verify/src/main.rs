@@ -34,6 +34,8 @@ enum Command {
     Compare(cli::compare::Args),
     /// Measure the elementary functions against exact values.
     Math(cli::math::Args),
+    /// Put mistakes into every kernel and see that the lint or a suite notices.
+    Sabotage(cli::sabotage::Args),
     /// Write SUPPORT_MATRIX.md from the evidence that is committed.
     Matrix(cli::matrix::Args),
     /// Prove that no compiler can change what a kernel computes.
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => cli::trace::run(&args),
         Command::Compare(args) => cli::compare::run(&args),
         Command::Math(args) => cli::math::run(&args),
+        Command::Sabotage(args) => cli::sabotage::run(&args),
         Command::Matrix(args) => cli::matrix::run(&args),
         #[cfg(feature = "codegen")]
         Command::Codegen(args) => cli::codegen::run(&args),

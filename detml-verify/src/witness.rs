@@ -472,17 +472,17 @@ mod tests {
             microseconds: 0,
         };
         check(&doubled);
-        for (line, of) in [
-            (0, |head: &mut Head| head.device = "\u{1b}[2J".into()),
-            (0, |head: &mut Head| head.column = "a b".into()),
-            (0, |head: &mut Head| head.reference = String::new()),
-            (0, |head: &mut Head| head.cpu = "x".repeat(300)),
-            (0, |head: &mut Head| head.format = 1),
-        ] as [(usize, fn(&mut Head)); 5]
-        {
+        let changes: [fn(&mut Head); 5] = [
+            |head| head.device = "\u{1b}[2J".into(),
+            |head| head.column = "a b".into(),
+            |head| head.reference = String::new(),
+            |head| head.cpu = "x".repeat(300),
+            |head| head.format = 1,
+        ];
+        for change in changes {
             let mut other = whole.clone();
-            if let Line::Witness(head) = &mut other[line] {
-                of(head);
+            if let Line::Witness(head) = &mut other[0] {
+                change(head);
             }
             check(&other);
         }

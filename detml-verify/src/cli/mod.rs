@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod doctor;
 pub(crate) mod math;
 pub(crate) mod matrix;
+pub(crate) mod sabotage;
 pub(crate) mod self_test;
 pub(crate) mod trace;
 pub(crate) mod verify;
