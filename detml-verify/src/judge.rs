@@ -44,6 +44,12 @@ pub enum Verdict {
     CannotRun = 4,
     /// At least one result has no reference.
     NoReference = 5,
+    /// Two files are not of one computation.
+    Incomparable = 6,
+    /// A file lacks lanes that another has.
+    Incomplete = 7,
+    /// A file is damaged, or its signature is not that of its bytes.
+    Malformed = 8,
 }
 
 /// The judgement on one column.
@@ -98,9 +104,9 @@ pub struct Report {
 /// ran, and the witness lacks, is divergent.
 pub fn judge(table: &Table, witness: &Witness) -> ColumnReport {
     let mut report = ColumnReport {
-        column: witness.column.clone(),
-        device: witness.device.clone(),
-        float_profile: witness.float_profile.clone(),
+        column: witness.head.column.clone(),
+        device: witness.head.device.clone(),
+        float_profile: witness.head.float_profile.clone(),
         reason: None,
         counts: BTreeMap::new(),
         notes: Vec::new(),
@@ -117,16 +123,8 @@ pub fn judge(table: &Table, witness: &Witness) -> ColumnReport {
             None => report.note(State::Unreferenced, key, format!("got {hash}")),
         }
     }
-    let ran = |key: &Key| {
-        let whole = Key::new(&key.lane, &key.fixture, "");
-        witness
-            .hashes
-            .range(whole..)
-            .next()
-            .is_some_and(|(k, _)| k.lane == key.lane && k.fixture == key.fixture)
-    };
     for (key, entry) in &table.entries {
-        if !witness.hashes.contains_key(key) && ran(key) {
+        if !witness.hashes.contains_key(key) && witness.has_hashes(&key.lane, &key.fixture) {
             report.note(
                 State::Divergent,
                 key,
@@ -301,6 +299,9 @@ impl Report {
                 Verdict::Refused => "REFUSED",
                 Verdict::CannotRun => "CANNOT RUN",
                 Verdict::NoReference => "NO REFERENCE",
+                Verdict::Incomparable => "INCOMPARABLE",
+                Verdict::Incomplete => "INCOMPLETE",
+                Verdict::Malformed => "MALFORMED",
             }
         );
         text
@@ -310,13 +311,11 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::witness::head;
 
     fn witness(hash: char) -> Witness {
         Witness {
-            column: "cpu-x86_64-plain".into(),
-            date: "2026-11-29".into(),
-            device: "d".into(),
-            toolchain: "t".into(),
+            head: head("cpu-x86_64-plain"),
             hashes: BTreeMap::from([
                 (Key::new("a", "ties", "result"), hash.to_string().repeat(32)),
                 (Key::new("b", "ties", "result"), "b".repeat(32)),

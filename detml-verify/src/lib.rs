@@ -9,12 +9,18 @@
 #[cfg(feature = "codegen")]
 pub mod codegen;
 pub mod column;
+pub mod compare;
+mod environment;
 pub mod fixtures;
 pub mod judge;
 pub mod lanes;
 pub mod math;
+pub mod matrix;
+pub mod proofs;
 pub mod run;
+pub mod sabotage;
 pub mod self_test;
+pub mod signature;
 pub mod stages;
 pub mod table;
 pub mod trace;

@@ -1,15 +1,16 @@
 //! Running lanes on one device.
 
 use crate::column::column;
+use crate::environment;
 use crate::fixtures::{Fixture, fixtures};
 use crate::lanes::{Lane, lanes};
-use crate::table::is_text;
-use crate::witness::{Line, date};
+use crate::table::{MAX_NAME, Table, is_text};
+use crate::witness::{FORMAT, Head, Line, MAX_REASON, today};
 use detml_core::{Error, NUMERIC_PROFILE, Result, with_backend};
 use detml_kernels::Device;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,17 +101,12 @@ fn toolchain() -> String {
 
 /// What a device is called; for the CPU its model, where the system tells it.
 fn device_name(device: &Device) -> String {
-    if !device.is_cpu() {
-        return device.name().into();
+    let cpu = environment::cpu();
+    if device.is_cpu() && cpu != environment::UNKNOWN {
+        cpu
+    } else {
+        environment::line(device.name(), MAX_NAME)
     }
-    std::fs::read_to_string("/proc/cpuinfo")
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("model name"))?;
-            let (_, model) = line.split_once(':')?;
-            Some(model.trim().to_owned()).filter(|model| is_text(model))
-        })
-        .unwrap_or_else(|| device.name().into())
 }
 
 /// How a device computes, in a few words.
@@ -144,15 +140,6 @@ pub fn float_profile(device: &Device) -> Result<String> {
     })
 }
 
-/// Today, as `YYYY-MM-DD`.
-fn today() -> String {
-    date(
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs()),
-    )
-}
-
 /// Runs the chosen lanes on `device` and hands on the lines of a witness, in order.
 ///
 /// Code that asks for the current device gets `device`'s backend; that this is `device` itself
@@ -175,15 +162,23 @@ pub fn witness(
             format!("`{}`", called.escape_debug()),
         ));
     }
-    emit(Line::Witness {
+    emit(Line::Witness(Box::new(Head {
+        format: FORMAT,
         profile: NUMERIC_PROFILE.into(),
         version: env!("CARGO_PKG_VERSION").into(),
+        reference: Table::built_in()?.digest(),
         column: column(device),
         device: called.map_or_else(|| device_name(device), str::to_owned),
+        driver: environment::driver(device),
         float_profile: float_profile(device)?,
+        system: environment::system(),
+        arch: std::env::consts::ARCH.into(),
+        cpu: environment::cpu(),
         toolchain: toolchain(),
+        features: environment::features(),
         date: today(),
-    })?;
+    })))?;
+    let start = Instant::now();
     let mut lines = 0;
     for lane in &lanes {
         for fixture in &fixtures {
@@ -191,7 +186,14 @@ pub fn witness(
             lines += 1;
         }
     }
-    emit(Line::End { lines })
+    emit(Line::End {
+        lines,
+        microseconds: microseconds(start),
+    })
+}
+
+fn microseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 fn line(device: &Device, lane: &Lane, fixture: &Fixture) -> Line {
@@ -203,22 +205,25 @@ fn line(device: &Device, lane: &Lane, fixture: &Fixture) -> Line {
             reason: reason.into(),
         };
     }
+    let start = Instant::now();
+    let reason = |error: Error| environment::line(&error.to_string(), MAX_REASON);
     match hashes(device, lane, fixture) {
         Ok(parts) => Line::Hashes {
             lane: name,
             fixture: on,
+            microseconds: microseconds(start),
             parts,
         },
         // What detml says it does not offer, by name.
         Err(error @ Error::Unsupported { .. }) => Line::NotApplicable {
             lane: name,
             fixture: on,
-            reason: error.to_string(),
+            reason: reason(error),
         },
         Err(error) => Line::Refused {
             lane: name,
             fixture: on,
-            reason: error.to_string(),
+            reason: reason(error),
         },
     }
 }

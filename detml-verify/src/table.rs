@@ -12,7 +12,7 @@
 //! ```
 
 use crate::witness::Witness;
-use detml_core::{Error, NUMERIC_PROFILE, Result};
+use detml_core::{BitHasher, Error, NUMERIC_PROFILE, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -104,7 +104,8 @@ const COLUMNS: [(char, &str); 11] = [
 
 /// A table that no build of detml comes near; a larger file is refused unread.
 const MAX_BYTES: u64 = 64 << 20;
-const MAX_NAME: usize = 200;
+/// Bytes that a name or a line of text may have.
+pub(crate) const MAX_NAME: usize = 200;
 
 impl Default for Table {
     fn default() -> Self {
@@ -293,6 +294,23 @@ impl Table {
         text
     }
 
+    /// A hash of what is expected of every lane, fixture and part, whoever witnessed it: witnesses
+    /// of builds with one digest can be compared.
+    pub fn digest(&self) -> String {
+        let mut hasher = BitHasher::new("reference");
+        for (key, entry) in &self.entries {
+            for (tag, text) in [
+                ("lane", &key.lane),
+                ("fixture", &key.fixture),
+                ("part", &key.part),
+                ("hash", &entry.hash),
+            ] {
+                hasher.text(tag, text);
+            }
+        }
+        hasher.finish().to_string()
+    }
+
     /// Adds the promised columns that it lacks, in their order and before others.
     pub fn complete(&mut self) {
         for (at, column) in Self::default().columns.into_iter().enumerate() {
@@ -350,11 +368,15 @@ impl Table {
 
     fn take_evidence(&mut self, witness: &Witness) -> char {
         let evidence = Evidence {
-            date: witness.date.clone(),
-            device: witness.device.clone(),
-            toolchain: witness.toolchain.clone(),
+            date: witness.head.date.clone(),
+            device: witness.head.device.clone(),
+            toolchain: witness.head.toolchain.clone(),
         };
-        if let Some(column) = self.columns.iter_mut().find(|c| c.name == witness.column) {
+        if let Some(column) = self
+            .columns
+            .iter_mut()
+            .find(|c| c.name == witness.head.column)
+        {
             column.evidence = Some(evidence);
             return column.letter;
         }
@@ -366,7 +388,7 @@ impl Table {
             .unwrap_or('?');
         self.columns.push(Column {
             letter: free,
-            name: witness.column.clone(),
+            name: witness.head.column.clone(),
             evidence: Some(evidence),
         });
         free
@@ -414,15 +436,13 @@ pub(crate) fn is_hash(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::witness::head;
 
     const HASH: &str = "0123456789abcdef0123456789abcdef";
 
     fn witness(column: &str, hash: &str) -> Witness {
         Witness {
-            column: column.into(),
-            device: "a device".into(),
-            toolchain: "a compiler".into(),
-            date: "2026-11-29".into(),
+            head: head(column),
             hashes: BTreeMap::from([(Key::new("reduce/sum", "ties", "result"), hash.into())]),
             ..Witness::default()
         }

@@ -189,39 +189,25 @@ impl Lint {
 
     /// Goes into the scopes of an instruction; the variables that it reads itself.
     fn descend(&mut self, instruction: &Instruction) -> Vec<Variable> {
-        match &instruction.operation {
-            Operation::Branch(branch) => match branch {
-                Branch::If(op) => {
-                    self.scope(&op.scope);
-                    vec![op.cond]
-                }
+        if let Operation::Branch(branch) = &instruction.operation {
+            match branch {
+                Branch::If(op) => self.scope(&op.scope),
                 Branch::IfElse(op) => {
                     self.scope(&op.scope_if);
                     self.scope(&op.scope_else);
-                    vec![op.cond]
                 }
                 Branch::Switch(op) => {
                     self.scope(&op.scope_default);
                     for (_, scope) in &op.cases {
                         self.scope(scope);
                     }
-                    vec![op.value]
                 }
-                Branch::RangeLoop(op) => {
-                    self.scope(&op.scope);
-                    [op.start, op.end].into_iter().chain(op.step).collect()
-                }
-                Branch::Loop(op) => {
-                    self.scope(&op.scope);
-                    Vec::new()
-                }
-                Branch::Return | Branch::Break | Branch::Unreachable => Vec::new(),
-            },
-            Operation::Copy(input) => vec![*input],
-            Operation::Operator(op) => operands(op),
-            Operation::NonSemantic(NonSemantic::Print { args, .. }) => args.clone(),
-            other => cubecl::ir::OperationReflect::args(other).unwrap_or_default(),
+                Branch::RangeLoop(op) => self.scope(&op.scope),
+                Branch::Loop(op) => self.scope(&op.scope),
+                Branch::Return | Branch::Break | Branch::Unreachable => {}
+            }
         }
+        inputs(instruction)
     }
 
     fn arithmetic(
@@ -356,6 +342,23 @@ impl Lint {
     }
 }
 
+/// The variables that an instruction reads itself, not those of the scopes within it.
+pub(super) fn inputs(instruction: &Instruction) -> Vec<Variable> {
+    match &instruction.operation {
+        Operation::Branch(branch) => match branch {
+            Branch::If(op) => vec![op.cond],
+            Branch::IfElse(op) => vec![op.cond],
+            Branch::Switch(op) => vec![op.value],
+            Branch::RangeLoop(op) => [op.start, op.end].into_iter().chain(op.step).collect(),
+            Branch::Loop(_) | Branch::Return | Branch::Break | Branch::Unreachable => Vec::new(),
+        },
+        Operation::Copy(input) => vec![*input],
+        Operation::Operator(op) => operands(op),
+        Operation::NonSemantic(NonSemantic::Print { args, .. }) => args.clone(),
+        other => cubecl::ir::OperationReflect::args(other).unwrap_or_default(),
+    }
+}
+
 fn operands(op: &Operator) -> Vec<Variable> {
     match op {
         Operator::Index(op) | Operator::UncheckedIndex(op) => vec![op.list, op.index],
@@ -371,7 +374,7 @@ fn operands(op: &Operator) -> Vec<Variable> {
     }
 }
 
-fn is_float(variable: &Variable) -> bool {
+pub(super) fn is_float(variable: &Variable) -> bool {
     !matches!(variable.ty, cubecl::ir::Type::Semantic(_)) && variable.elem_type().is_float()
 }
 
@@ -392,7 +395,7 @@ fn is_constant(variable: &Variable, value: i64) -> bool {
 }
 
 /// The hidden first scalar of every kernel, -0.
-fn is_run_time_zero(variable: &Variable) -> bool {
+pub(super) fn is_run_time_zero(variable: &Variable) -> bool {
     variable.kind == VariableKind::GlobalScalar(0) && is_float(variable)
 }
 

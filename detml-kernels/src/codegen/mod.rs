@@ -7,6 +7,7 @@ mod canonical;
 pub mod lint;
 #[cfg(feature = "codegen")]
 pub mod manifest;
+pub mod mutation;
 mod sabotage;
 #[cfg(feature = "codegen")]
 pub mod text;

@@ -6,6 +6,7 @@
 //! makes such accesses harmless: a result that doesn't hang on them stays right, and a fault
 //! unseen.
 
+use super::kernel::scopes;
 use cubecl::ir::{Branch, Instruction, ManagedVariable, Operation, Operator, Scope};
 use cubecl::ir::{Variable, VariableKind};
 use cubecl::prelude::*;
@@ -138,18 +139,5 @@ fn accesses(instruction: &Instruction) -> Vec<(Variable, Variable)> {
             .chain([(op.input, op.in_index)])
             .collect(),
         _ => Vec::new(),
-    }
-}
-
-fn scopes(branch: &mut Branch) -> Vec<&mut Scope> {
-    match branch {
-        Branch::If(op) => vec![&mut op.scope],
-        Branch::IfElse(op) => vec![&mut op.scope_if, &mut op.scope_else],
-        Branch::Switch(op) => std::iter::once(&mut op.scope_default)
-            .chain(op.cases.iter_mut().map(|(_, scope)| scope))
-            .collect(),
-        Branch::RangeLoop(op) => vec![&mut op.scope],
-        Branch::Loop(op) => vec![&mut op.scope],
-        Branch::Return | Branch::Break | Branch::Unreachable => Vec::new(),
     }
 }

@@ -309,6 +309,8 @@ impl Gpu {
         faults: Option<&Memory>,
     ) -> Result<()> {
         #[cfg(test)]
+        let kernel = &crate::codegen::mutation::hook::as_asked(kernel);
+        #[cfg(test)]
         obeys_the_rules(kernel);
         let device = &self.label;
         let limits = &self.properties.hardware;

@@ -2,7 +2,7 @@
 
 use super::text::{self, Language};
 use crate::ieee::{FloatProfile, IeeeExpand};
-use cubecl::ir::{AddressType, DeviceProperties};
+use cubecl::ir::{AddressType, Branch, DeviceProperties};
 use cubecl::prelude::*;
 use cubecl_core::KernelSettings;
 use std::cell::Cell;
@@ -71,6 +71,22 @@ impl Kernel {
             inner.resident = cubes;
         }
         self
+    }
+
+    /// The kernel with its representation amended once it is written; `what` tells it from the
+    /// kernel as it is.
+    pub(crate) fn amended(
+        &self,
+        what: impl Debug,
+        amend: impl Fn(&mut Scope) + Send + Sync + 'static,
+    ) -> Self {
+        let inner = Arc::clone(&self.inner);
+        let variant = format_args!("{}, {what:?}", inner.variant).to_string();
+        Self::new(inner.name, inner.profile, variant, inner.units, move |d| {
+            (inner.define)(d);
+            amend(d.scope());
+        })
+        .resident(self.inner.resident)
     }
 
     /// The entry point's name.
@@ -224,5 +240,19 @@ impl Definition {
     /// The scope that the kernel's `expand` writes into.
     pub(crate) fn scope(&mut self) -> &mut Scope {
         &mut self.builder.scope
+    }
+}
+
+/// The scopes within a branch.
+pub(crate) fn scopes(branch: &mut Branch) -> Vec<&mut Scope> {
+    match branch {
+        Branch::If(op) => vec![&mut op.scope],
+        Branch::IfElse(op) => vec![&mut op.scope_if, &mut op.scope_else],
+        Branch::Switch(op) => std::iter::once(&mut op.scope_default)
+            .chain(op.cases.iter_mut().map(|(_, scope)| scope))
+            .collect(),
+        Branch::RangeLoop(op) => vec![&mut op.scope],
+        Branch::Loop(op) => vec![&mut op.scope],
+        Branch::Return | Branch::Break | Branch::Unreachable => Vec::new(),
     }
 }

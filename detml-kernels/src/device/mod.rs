@@ -28,6 +28,7 @@ pub mod text;
 
 pub(crate) use buffer::zeros;
 pub use buffer::{Buffer, Element};
+pub(crate) use kernel::scopes;
 pub use kernel::{Definition, Kernel};
 pub(crate) use pool::{Scratch, words};
 pub(crate) use probe::kernel as probe_kernel;

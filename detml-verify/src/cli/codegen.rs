@@ -6,6 +6,7 @@ use detml_verify::codegen::{
     Clang, Findings, Nvrtc, Tools, prove_cuda, prove_manifest, prove_representation,
 };
 use detml_verify::judge::Verdict;
+use detml_verify::proofs::{Layer, record};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ pub(crate) struct Args {
     /// Write the text of every kernel for every target into this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// With --out or --amd: only kernels whose name holds this.
+    /// With --out, --nvrtc or --amd: only kernels whose name holds this.
     #[arg(long, value_name = "PART", default_value = "")]
     kernels: String,
     /// Compare the hash of every text with this file's.
@@ -37,6 +38,12 @@ pub(crate) struct Args {
     /// NVIDIA's architectures to compile for: virtual (PTX only) or real.
     #[arg(long, value_delimiter = ',', default_value = "compute_80,sm_90a")]
     arch: Vec<String>,
+    /// With --nvdisasm: hot kernels must stay in their registers.
+    #[arg(long, requires = "nvdisasm")]
+    spills: bool,
+    /// Write how --nvrtc and --amd went into this file of records, for the support matrix.
+    #[arg(long, value_name = "FILE", conflicts_with = "kernels")]
+    record: Option<PathBuf>,
     /// A clang with AMD's targets: compile every kernel with and without contraction.
     #[arg(long, value_name = "FILE")]
     amd: Option<PathBuf>,
@@ -68,11 +75,30 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             nvrtc: folder.clone(),
             nvdisasm: args.nvdisasm.clone(),
             architectures: args.arch.clone(),
+            spills: args.spills,
+            kernels: args.kernels.clone(),
         };
-        println!("NVRTC {}", Nvrtc::open(folder)?.version()?);
+        let version = format!("NVRTC {}", Nvrtc::open(folder)?.version()?);
+        println!("{version}");
         let start = Instant::now();
         let findings = prove_cuda(&tools)?;
+        for note in &findings.notes {
+            println!("{note}");
+        }
         proved &= report("CUDA code", &findings);
+        if let Some(file) = &args.record {
+            let machine = args.nvdisasm.is_some();
+            let records = findings.records("Cuda", &version, |arch| {
+                let number: String = arch.chars().filter(char::is_ascii_digit).collect();
+                let column = format!("cuda-sm{number}");
+                let mut layers = vec![(column.clone(), Layer::Text)];
+                if machine && arch.starts_with("sm_") {
+                    layers.push((column, Layer::Machine));
+                }
+                layers
+            });
+            record(file, records)?;
+        }
         println!(
             "{} compilations with and without contraction, {} fused operations in each, {:.1} s",
             findings.compilations,
@@ -87,13 +113,25 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             architectures: args.amd_arch.clone(),
             kernels: args.kernels.clone(),
         };
-        println!("{}", Clang::open(clang, None)?.version()?);
+        let version = Clang::open(clang, None)?.version()?;
+        println!("{version}");
         let start = Instant::now();
         let findings = prove_amd(&tools)?;
         for note in &findings.notes {
             println!("{note}");
         }
         proved &= report("AMD code", &findings);
+        if let Some(file) = &args.record {
+            let machine = args.objdump.is_some();
+            let records = findings.records("Hip", &version, |arch| {
+                let mut layers = vec![(format!("hip-{arch}"), Layer::Text)];
+                if machine {
+                    layers.push((format!("hip-{arch}"), Layer::Machine));
+                }
+                layers
+            });
+            record(file, records)?;
+        }
         println!(
             "{} compilations with and without contraction, {} fused operations in each, {:.1} s",
             findings.compilations,

@@ -2,8 +2,11 @@
 
 #[cfg(feature = "codegen")]
 pub(crate) mod codegen;
+pub(crate) mod compare;
 pub(crate) mod doctor;
 pub(crate) mod math;
+pub(crate) mod matrix;
+pub(crate) mod sabotage;
 pub(crate) mod self_test;
 pub(crate) mod trace;
 pub(crate) mod verify;

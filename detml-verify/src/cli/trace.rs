@@ -1,11 +1,10 @@
-//! `detml trace` and `detml compare`.
+//! `detml trace`.
 
 use super::device;
 use detml_core::{Backend, Error, Result, with_backend, write_atomic};
 use detml_verify::fixtures::fixtures;
 use detml_verify::judge::Verdict;
 use detml_verify::stages::trace;
-use detml_verify::trace::{Comparison, Trace};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -39,36 +38,4 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         write_atomic(&args.out, text.as_bytes())?;
     }
     Ok(Verdict::Verified)
-}
-
-#[derive(clap::Args)]
-pub(crate) struct CompareArgs {
-    /// A file that `detml trace` wrote.
-    a: PathBuf,
-    /// Another one.
-    b: PathBuf,
-}
-
-pub(crate) fn compare(args: &CompareArgs) -> Result<Verdict> {
-    let (a, b) = (Trace::load(&args.a)?, Trace::load(&args.b)?);
-    let (left, right) = (&a.head.column, &b.head.column);
-    Ok(match a.compare(&b) {
-        Comparison::Equal(stages) => {
-            println!("IDENTICAL in {stages} stages: {left}, {right}");
-            Verdict::Verified
-        }
-        Comparison::Differs {
-            at,
-            stage,
-            left: x,
-            right: y,
-        } => {
-            println!("DIVERGENT from stage {at} on, `{stage}`: {left} {x}, {right} {y}");
-            Verdict::Mismatch
-        }
-        Comparison::Unlike(why) => {
-            println!("not of one computation: {why}");
-            Verdict::NoReference
-        }
-    })
 }

@@ -104,7 +104,14 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         }
     } else {
         for path in &args.witness {
-            let witness = Witness::load(path)?;
+            let witness = match Witness::load(path) {
+                Err(error @ Error::Parse { .. }) => {
+                    println!("MALFORMED: {error}");
+                    return Ok(Verdict::Malformed);
+                }
+                witness => witness?,
+            };
+            witness.expect_profile(&path.display().to_string())?;
             if args.bless.is_some() {
                 table.merge(&witness);
             }
@@ -143,7 +150,7 @@ fn why_absent(column: &str, here: &[Present]) -> String {
 
 /// The plain level of the CPU decides; the others are asked whether they agree.
 fn bless(table: &mut Table, witness: &Witness, selection: &Selection) {
-    if witness.column.ends_with("-plain") {
+    if witness.head.column.ends_with("-plain") {
         let whole = selection.lanes.is_none()
             && selection.fixtures.is_none()
             && selection.depth == detml_verify::run::Depth::All;
@@ -169,7 +176,7 @@ fn compute(column: &Present, choice: &Choice) -> Result<Witness> {
     let program = std::env::current_exe().map_err(|e| broken(e.to_string()))?;
     let mut command = Command::new(program);
     command
-        .args(["witness", "--out=-"])
+        .args(["witness", "--out=-", "--unsigned"])
         .arg(format!("--backend={}", column.backend))
         .args(choice.arguments())
         .stdin(Stdio::null())

@@ -108,10 +108,9 @@ pub fn prove_amd(tools: &AmdTools) -> Result<Findings> {
                 .notes
                 .push(format!("{label}: {bytes} bytes of scratch a thread"));
         }
-        let failures = seen.failures.into_iter();
-        findings
-            .failures
-            .extend(failures.map(|what| format!("{label}: {what}")));
+        let failures = seen.failures.iter();
+        let failures = failures.map(|what| format!("{label}: {what}")).collect();
+        findings.note(arch, failures);
     }
     Ok(findings)
 }

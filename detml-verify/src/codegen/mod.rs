@@ -14,6 +14,7 @@ pub use clang::Clang;
 pub use nvrtc::Nvrtc;
 pub use ptx::{Census, fingerprint};
 
+use crate::proofs::{Layer, Record};
 use detml_core::{Error, Result};
 use detml_kernels::codegen::lint::{Rule, lint};
 use detml_kernels::codegen::manifest::Manifest;
@@ -23,6 +24,7 @@ use detml_kernels::device::Kernel;
 use detml_kernels::device::text::Language;
 use detml_kernels::ieee::{FloatProfile, Path as Computed};
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Where NVIDIA's tools are and what to compile for.
@@ -34,6 +36,39 @@ pub struct Tools {
     pub nvdisasm: Option<PathBuf>,
     /// Architectures: virtual ones (`compute_80`, PTX only) or real ones (`sm_90a`).
     pub architectures: Vec<String>,
+    /// Whether hot kernels are disassembled to see that they stay in their registers.
+    pub spills: bool,
+    /// Only kernels whose name holds this.
+    pub kernels: String,
+}
+
+/// What hot kernels' names start with: those that a computation spends its time in.
+pub const HOT: [&str; 11] = [
+    "attention",
+    "boosting_histogram",
+    "conv",
+    "elementwise",
+    "gemm",
+    "histogram",
+    "reduce",
+    "rowwise",
+    "scan",
+    "selective_scan",
+    "sort",
+];
+
+/// What is known to leave its registers: a part of the kernel with its variant, and why.
+const SPILLS: [(&str, &str); 0] = [];
+
+/// How a proof went for one target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// Kernels that were checked, each counted once for a profile.
+    pub kernels: usize,
+    /// Those with a finding.
+    pub failed: usize,
+    /// Findings.
+    pub failures: usize,
 }
 
 /// What the proofs found.
@@ -45,10 +80,43 @@ pub struct Findings {
     pub compilations: usize,
     /// Fused operations in the code of all compilations.
     pub fused: usize,
+    /// How it went for each target.
+    pub targets: BTreeMap<String, Target>,
     /// What is worth knowing and not wrong.
     pub notes: Vec<String>,
     /// What is wrong; empty if all is proved.
     pub failures: Vec<String>,
+}
+
+impl Findings {
+    /// Notes a kernel that was checked for a target.
+    fn note(&mut self, target: &str, failures: Vec<String>) {
+        let of = self.targets.entry(target.to_owned()).or_default();
+        of.kernels += 1;
+        of.failed += usize::from(!failures.is_empty());
+        of.failures += failures.len();
+        self.failures.extend(failures);
+    }
+
+    /// A record for each target and each of its columns and `layers`.
+    pub fn records(
+        &self,
+        language: &str,
+        toolchain: &str,
+        layers: impl Fn(&str) -> Vec<(String, Layer)>,
+    ) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (target, of) in &self.targets {
+            for (column, layer) in layers(target) {
+                records.push(Record {
+                    toolchain: toolchain.into(),
+                    failures: of.failures,
+                    ..Record::new(&column, layer, language, of.kernels - of.failed, of.kernels)
+                });
+            }
+        }
+        records
+    }
 }
 
 /// Writes the text of every kernel whose name holds `part`, for every target and profile, below
@@ -160,6 +228,9 @@ pub fn prove_cuda(tools: &Tools) -> Result<Findings> {
             continue;
         }
         for kernel in kernels(profile) {
+            if !kernel.name().contains(&tools.kernels) {
+                continue;
+            }
             findings.kernels += 1;
             // Integer code has nothing that an architecture could show.
             let emulated = profile == FloatProfile::EMULATED;
@@ -180,13 +251,24 @@ pub fn prove_cuda(tools: &Tools) -> Result<Findings> {
         .collect::<Result<_>>()?;
     for (name, (fused, failures), kernel, arch) in checked {
         findings.fused += fused;
-        findings.failures.extend(
-            failures
-                .into_iter()
-                .map(|what| format!("{name}, {arch}: {kernel:?}: {what}")),
-        );
+        let label = format!("{name}, {arch}: {kernel:?}");
+        let failures = failures.iter().map(|what| format!("{label}: {what}"));
+        findings.note(arch, failures.collect());
+    }
+    for (part, why) in SPILLS {
+        findings
+            .notes
+            .push(format!("may leave its registers: {part}: {why}"));
     }
     Ok(findings)
+}
+
+/// Whether a kernel must stay in its registers.
+fn must_not_spill(kernel: &Kernel) -> bool {
+    let known = |part: &str| format!("{}[{}]", kernel.name(), kernel.variant()).contains(part);
+    kernel.profile() == FloatProfile::NATIVE
+        && HOT.iter().any(|start| kernel.name().starts_with(start))
+        && !SPILLS.iter().any(|(part, _)| known(part))
 }
 
 /// The fused operations of a kernel's code, and what is wrong with it.
@@ -245,14 +327,24 @@ fn check(
     }
     // Equal bytes need no disassembly.
     if let Some(nvdisasm) = &tools.nvdisasm
-        && free.cubin != strict.cubin
+        && !free.cubin.is_empty()
     {
-        let free = ptx::sass(nvdisasm, &free.cubin)?;
-        let strict = ptx::sass(nvdisasm, &strict.cubin)?;
-        if free != strict {
-            failures.push(format!(
-                "contraction changes the machine code: {free:?} with, {strict:?} without"
-            ));
+        let code = |cubin| ptx::sass(nvdisasm, cubin);
+        if free.cubin != strict.cubin {
+            let (free, strict) = (code(&free.cubin)?.floats, code(&strict.cubin)?.floats);
+            if free != strict {
+                failures.push(format!(
+                    "contraction changes the machine code: {free:?} with, {strict:?} without"
+                ));
+            }
+        }
+        if tools.spills && must_not_spill(kernel) {
+            let local = code(&free.cubin)?.local;
+            if local > 0 {
+                failures.push(format!(
+                    "{local} loads and stores of what left the registers"
+                ));
+            }
         }
     }
     Ok((census.fused, failures))

@@ -80,8 +80,17 @@ pub fn fingerprint(ptx: &str) -> String {
         .collect()
 }
 
-/// How often each float operation stands in a cubin.
-pub(super) fn sass(nvdisasm: &Path, cubin: &[u8]) -> Result<BTreeMap<String, usize>> {
+/// What stands in a cubin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sass {
+    /// How often each float operation does.
+    pub(super) floats: BTreeMap<String, usize>,
+    /// Loads from and stores to a thread's own memory, where what leaves the registers goes.
+    pub(super) local: usize,
+}
+
+/// Disassembles a cubin.
+pub(super) fn sass(nvdisasm: &Path, cubin: &[u8]) -> Result<Sass> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let path = std::env::temp_dir().join(format!("detml-{process}-{number}.cubin"));
@@ -95,8 +104,12 @@ pub(super) fn sass(nvdisasm: &Path, cubin: &[u8]) -> Result<BTreeMap<String, usi
             String::from_utf8_lossy(&output.stderr).into_owned(),
         ));
     }
-    let mut counts = BTreeMap::new();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
+    Ok(read(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn read(text: &str) -> Sass {
+    let mut sass = Sass::default();
+    for line in text.lines() {
         // `        /*0040*/                   @!P0 FFMA R0, R3, R4, R5 ;`
         let Some((_, rest)) = line.split_once("*/") else {
             continue;
@@ -106,30 +119,17 @@ pub(super) fn sass(nvdisasm: &Path, cubin: &[u8]) -> Result<BTreeMap<String, usi
             .find(|word| !word.starts_with('@'))
             .unwrap_or_default();
         let base = name.split('.').next().unwrap_or_default();
-        if matches!(
-            base,
-            "FFMA"
-                | "FFMA2"
-                | "FMUL"
-                | "FMUL2"
-                | "FADD"
-                | "FADD2"
-                | "MUFU"
-                | "FSETP"
-                | "FMNMX"
-                | "DFMA"
-                | "DMUL"
-                | "DADD"
-                | "HFMA2"
-                | "HMUL2"
-                | "HADD2"
-                | "HMMA"
-        ) {
+        match base {
             // HFMA2 with no register operand is how constants are loaded.
-            *counts.entry(base.to_owned()).or_insert(0) += 1;
+            "FFMA" | "FFMA2" | "FMUL" | "FMUL2" | "FADD" | "FADD2" | "MUFU" | "FSETP" | "FMNMX"
+            | "DFMA" | "DMUL" | "DADD" | "HFMA2" | "HMUL2" | "HADD2" | "HMMA" => {
+                *sass.floats.entry(base.to_owned()).or_insert(0) += 1;
+            }
+            "LDL" | "STL" => sass.local += 1,
+            _ => {}
         }
     }
-    Ok(counts)
+    sass
 }
 
 #[cfg(test)]
@@ -156,6 +156,22 @@ mod tests {
             fingerprint("// a\nadd.rn.f32 %f1, %f2, %f3;"),
             fingerprint("// b\nadd.f32 %f1, %f2, %f3;")
         );
+    }
+
+    #[test]
+    fn machine_code_is_counted() {
+        let sass = read(
+            "  .headerflags\t@\"EF_CUDA_SM90\"\n\
+             \t/*0000*/ LDC R1, c[0x0][0x28] ;\n\
+             \t/*0040*/ @!P0 FFMA R0, R3, R4, R5 ;\n\
+             \t/*0050*/ FADD.FTZ R0, R3, R4 ;\n\
+             \t/*0060*/ STL.64 [R1+0x8], R4 ;\n\
+             \t/*0070*/ @P1 LDL R4, [R1] ;\n\
+             \t/*0080*/ LDG.E R4, desc[UR4][R2.64] ;\n",
+        );
+        let floats = [("FADD".to_owned(), 1), ("FFMA".to_owned(), 1)];
+        assert_eq!(sass.floats, BTreeMap::from(floats));
+        assert_eq!(sass.local, 2);
     }
 
     #[test]
