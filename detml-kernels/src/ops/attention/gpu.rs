@@ -98,6 +98,12 @@ impl Tile {
         self.rows / 4 + 1
     }
 
+    /// Whether loops over registers are unrolled. Tiles of few rows wait for memory: what counts
+    /// there are the units that fit, so they take as few registers as they can.
+    fn unrolls(&self, profile: FloatProfile) -> bool {
+        profile.direct() && self.rows > 32
+    }
+
     /// Whether a device has enough shared memory.
     pub(super) fn fits(&self, device: &Device) -> bool {
         self.shared() <= device.shared_memory()
@@ -2025,7 +2031,7 @@ fn extent(d: &mut Definition) -> ExtentExpand {
 }
 
 fn forward_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = profile.direct();
+    let unroll = v.tile.unrolls(profile);
     let units = CubeDim::new_1d(v.tile.units());
     Kernel::new("attention", profile, v, units, move |d| {
         let ieee = d.ieee();
@@ -2089,7 +2095,7 @@ fn delta_kernel(profile: FloatProfile, wide: bool) -> Kernel {
 }
 
 fn query_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = profile.direct();
+    let unroll = v.tile.unrolls(profile);
     let units = CubeDim::new_1d(v.tile.units());
     Kernel::new("attention_queries", profile, v, units, move |d| {
         let ieee = d.ieee();
@@ -2117,7 +2123,7 @@ fn query_kernel(profile: FloatProfile, v: Variant) -> Kernel {
 }
 
 fn key_kernel(profile: FloatProfile, v: Variant) -> Kernel {
-    let unroll = profile.direct();
+    let unroll = v.tile.unrolls(profile);
     let units = CubeDim::new_1d(v.tile.units());
     Kernel::new("attention_keys", profile, v, units, move |d| {
         let ieee = d.ieee();
