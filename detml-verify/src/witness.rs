@@ -350,6 +350,28 @@ pub fn date(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{of_month:02}")
 }
 
+/// A head for tests.
+#[cfg(test)]
+pub(crate) fn head(column: &str) -> Head {
+    let text = |text: &str| text.to_owned();
+    Head {
+        format: FORMAT,
+        profile: NUMERIC_PROFILE.into(),
+        version: text("0.1.0"),
+        reference: "0".repeat(32),
+        column: text(column),
+        device: text("a device"),
+        driver: text("a driver"),
+        float_profile: text("native"),
+        system: text("a system"),
+        arch: text("x86_64"),
+        cpu: text("a CPU"),
+        toolchain: text("a compiler"),
+        features: text("none"),
+        date: text("2026-11-29"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -512,27 +534,5 @@ mod tests {
         let file = std::fs::File::create(&path).unwrap();
         file.set_len(1 << 40).unwrap();
         assert!(matches!(Witness::load(&path), Err(Error::Parse { .. })));
-    }
-}
-
-/// A head for tests.
-#[cfg(test)]
-pub(crate) fn head(column: &str) -> Head {
-    let text = |text: &str| text.to_owned();
-    Head {
-        format: FORMAT,
-        profile: NUMERIC_PROFILE.into(),
-        version: text("0.1.0"),
-        reference: "0".repeat(32),
-        column: text(column),
-        device: text("a device"),
-        driver: text("a driver"),
-        float_profile: text("native"),
-        system: text("a system"),
-        arch: text("x86_64"),
-        cpu: text("a CPU"),
-        toolchain: text("a compiler"),
-        features: text("none"),
-        date: text("2026-11-29"),
     }
 }
