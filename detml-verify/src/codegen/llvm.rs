@@ -138,7 +138,10 @@ impl Operations {
         match opcode {
             "fadd" | "fsub" | "fneg" | "fmul" | "fdiv" | "fcmp" | "uitofp" | "sitofp"
             | "fptoui" | "fptosi" => {
-                self.arithmetic += width;
+                // It turns the bit of the sign, as integer code does.
+                if opcode != "fneg" {
+                    self.arithmetic += width;
+                }
                 match opcode {
                     "fmul" => {
                         self.products += width;
@@ -211,6 +214,7 @@ mod tests {
   %13 = select <2 x i1> %12, <2 x float> %5, <2 x float> zeroinitializer
   %14 = select <2 x i1> %12, <2 x float> %2, <2 x float> zeroinitializer
   %10 = tail call float @llvm.fabs.f32(float %9)
+  %15 = fneg float %10
   %11 = fcmp olt float %10, %6
   store float %10, ptr addrspace(1) %p, align 4");
         assert_eq!(operations.forbidden, [""; 0]);
