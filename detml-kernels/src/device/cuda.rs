@@ -11,7 +11,7 @@
 
 use super::Arg;
 use super::cache::Cache;
-use super::gpu::{Memory, Task, foreign, guard, info};
+use super::gpu::{Memory, Task, foreign, guard, info, memories};
 use super::kernel::{Kernel, Key};
 use super::text::Language;
 use cubecl::ir::{AddressType, DeviceProperties};
@@ -378,11 +378,7 @@ impl Cuda {
         let function = self.function(kernel, properties, faults.is_some())?;
         let mut addresses = [0u64; MOST_BUFFERS];
         let mut count = 0;
-        let buffers = args.iter().filter_map(|arg| match arg {
-            Arg::Buffer { memory, .. } => Some(*memory),
-            _ => None,
-        });
-        for memory in buffers.chain(faults) {
+        for memory in memories(args, faults) {
             let block = memory.block().ok_or_else(|| foreign(&self.label))?;
             let Some(address) = addresses.get_mut(count) else {
                 return Err(Error::internal(format!("too many buffers for {kernel:?}")));

@@ -357,6 +357,18 @@ fn obeys_the_rules(kernel: &Kernel) {
     }
 }
 
+/// The memory of a launch's buffers, in order, that of faults last.
+pub(super) fn memories<'a>(
+    args: &'a [Arg<'_>],
+    faults: Option<&'a Memory>,
+) -> impl Iterator<Item = &'a Memory> {
+    let buffers = args.iter().filter_map(|arg| match arg {
+        Arg::Buffer { memory, .. } => Some(*memory),
+        _ => None,
+    });
+    buffers.chain(faults)
+}
+
 /// The words that a launch hands its kernel beside buffers: scalars, then the buffers' lengths.
 pub(super) fn info(
     args: &[Arg<'_>],

@@ -3,7 +3,7 @@
 //! of wgpu's first device. What it shows, it shows of the text, not of Apple's compiler.
 
 use super::Arg;
-use super::gpu::{Memory, Task, foreign, guard, info};
+use super::gpu::{Memory, Task, foreign, guard, info, memories};
 use super::kernel::{Kernel, Key};
 use super::text::Language;
 use cubecl::ir::{
@@ -187,11 +187,7 @@ impl Metal {
         faults: Option<&Memory>,
     ) -> Result<()> {
         let mut pointers = Vec::new();
-        let buffers = args.iter().filter_map(|arg| match arg {
-            Arg::Buffer { memory, .. } => Some(*memory),
-            _ => None,
-        });
-        for memory in buffers.chain(faults) {
+        for memory in memories(args, faults) {
             let block = memory.metal().ok_or_else(|| foreign(&self.label))?;
             pointers.push(block.at.as_ptr());
         }

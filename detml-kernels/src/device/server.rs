@@ -1,7 +1,7 @@
 //! HIP and Vulkan or Metal, through CubeCL's servers.
 
 use super::Arg;
-use super::gpu::{Memory, Task, foreign, guard, info};
+use super::gpu::{Memory, Task, foreign, guard, info, memories};
 use super::kernel::{Kernel, Key};
 use super::text::Language;
 use cubecl::ir::DeviceProperties;
@@ -198,11 +198,7 @@ impl Server {
         faults: Option<&Memory>,
     ) -> Result<()> {
         let mut arguments = KernelArguments::new();
-        let buffers = args.iter().filter_map(|arg| match arg {
-            Arg::Buffer { memory, .. } => Some(*memory),
-            _ => None,
-        });
-        for memory in buffers.chain(faults) {
+        for memory in memories(args, faults) {
             let handle = memory.handle().ok_or_else(|| foreign(&self.label))?;
             arguments.buffers.push(handle.clone().binding());
         }

@@ -6,7 +6,7 @@
 //! memory.
 
 use super::{Inputs, RecurrenceGradients};
-use crate::device::{Arg, Buffer, Device, Kernel};
+use crate::device::{Arg, Buffer, Definition, Device, Kernel};
 use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::grid;
 use crate::prim;
@@ -229,6 +229,15 @@ fn backward_steps(
     }
 }
 
+fn chains(d: &mut Definition) -> ChainsExpand {
+    ChainsExpand {
+        count: d.scalar(),
+        time: d.scalar(),
+        channels: d.scalar(),
+        nothing: d.scalar(),
+    }
+}
+
 fn forward_kernel(profile: FloatProfile, way: Way, initial: bool) -> Kernel {
     let unroll = profile.direct();
     let units = CubeDim::new_1d(way.units());
@@ -239,12 +248,7 @@ fn forward_kernel(profile: FloatProfile, way: Way, initial: bool) -> Kernel {
         // What a variant doesn't use is not among its arguments.
         let first = if initial { d.input::<f32>() } else { a.clone() };
         let (states, last) = (d.output::<f32>(), d.output::<f32>());
-        let chains = ChainsExpand {
-            count: d.scalar(),
-            time: d.scalar(),
-            channels: d.scalar(),
-            nothing: d.scalar(),
-        };
+        let chains = chains(d);
         let scope = d.scope();
         match way {
             Way::Ahead(ahead) => {
@@ -277,12 +281,7 @@ fn backward_kernel(profile: FloatProfile, way: Way, initial: bool, last: bool) -
         let before = if initial { d.input::<f32>() } else { a.clone() };
         let end = if last { d.input::<f32>() } else { a.clone() };
         let [da, db, first] = std::array::from_fn(|_| d.output::<f32>());
-        let chains = ChainsExpand {
-            count: d.scalar(),
-            time: d.scalar(),
-            channels: d.scalar(),
-            nothing: d.scalar(),
-        };
+        let chains = chains(d);
         let scope = d.scope();
         match way {
             Way::Ahead(ahead) => {
@@ -374,8 +373,7 @@ fn load_tile(
     }
 }
 
-/// A cube's chains: those of a unit's places, and its number of them, beginning with the first of
-/// them.
+/// The chain of all places of a unit, and the chain that it walks if it does.
 #[derive(CubeType)]
 struct Group {
     /// Index of the first step of the chain of this unit's places.
