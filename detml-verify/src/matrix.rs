@@ -123,7 +123,7 @@ impl Sources {
              Contract `{NUMERIC_PROFILE}`, version {}. The reference holds {} results of {} lanes, of \
              which {host} are computed by the host whatever the device: only columns of CPUs witness \
              them. *Owed*: nothing was run. Empty: there is nothing to check at that layer, or no \
-             means. *Old texts*: proved of kernels whose text has changed since.\n\n",
+             means. Kernels are counted as proved while their text is the one that was proved.\n\n",
             self.table.version,
             self.table.entries.len(),
             lanes.len(),
@@ -141,8 +141,8 @@ impl Sources {
             let counts: Vec<String> = languages
                 .iter()
                 .filter_map(|language| {
-                    let (count, _) = texts_of(&self.manifest, language)?;
-                    Some(format!("{count} {}", spelled(language)))
+                    let count = texts_of(&self.manifest, language).len();
+                    (count > 0).then(|| format!("{count} {}", spelled(language)))
                 })
                 .collect();
             let cell = Cell {
@@ -197,30 +197,12 @@ impl Sources {
     }
 
     fn recorded(&self, record: &Record) -> Cell {
-        let mut count = format!("{} of {} {}", record.proved, record.of, record.unit);
-        if record.failures > 0 {
-            let _ = write!(count, ", **{} failures**", record.failures);
-        }
-        let current = TEXTS
-            .iter()
-            .flat_map(|(_, languages)| *languages)
-            .filter_map(|language| texts_of(&self.manifest, language))
-            .any(|(_, hash)| hash == record.texts);
-        if record.texts != "-" && !current {
-            count.push_str(", *old texts*");
-        }
-        let told = |text: &str| {
-            if text == "-" {
-                "none".into()
-            } else {
-                text.to_owned()
-            }
-        };
+        let (proved, of) = record.count(&self.manifest);
         Cell {
-            count,
+            count: format!("{proved} of {of} kernels"),
             date: record.date.clone(),
-            device: told(&record.device),
-            toolchain: told(&record.toolchain),
+            device: "none".into(),
+            toolchain: record.toolchain.clone(),
         }
     }
 }
@@ -313,23 +295,18 @@ mod tests {
             let text = TEXTS.iter().any(|(name, _)| name == column) && *layer == Layer::Text;
             assert_eq!(cell.count == "*Owed*", !text, "{column} {layer}");
         }
-        let mut record = Record::new("hip-emulated-gfx942-wave64", Layer::Emulated, "Hip", 3, 4);
-        record.failures = 1;
-        sources.records.add(record.clone());
+        let hash = texts_of(&sources.manifest, "Hip")[0].hash.to_owned();
+        let proved = [hash, "0".repeat(32)].into();
+        let record = Record::new("hip-gfx950", Layer::Text, "clang", "Hip", &["emulated"], proved);
+        let (_, of) = record.count(&sources.manifest);
+        sources.records.add(record);
         let page = sources.page();
         let rows: Vec<_> = page
             .lines()
-            .filter(|line| line.starts_with("| hip-emulated-gfx942-wave64 |"))
+            .filter(|line| line.starts_with("| hip-gfx950 |"))
             .collect();
         assert_eq!(rows.len(), 2, "{page}");
-        assert!(
-            rows[0].contains("3 of 4 kernels, **1 failures** |"),
-            "{}",
-            rows[0]
-        );
-        assert!(!page.contains("old texts* |"));
-        record.texts = "0".repeat(32);
-        sources.records.add(record);
-        assert!(sources.page().contains("*old texts* |"));
+        // The text that is gone does not count.
+        assert!(rows[0].contains(&format!("1 of {of} kernels |")), "{}", rows[0]);
     }
 }

@@ -15,11 +15,13 @@ use detml_core::{Error, Result};
 use detml_kernels::codegen::lint::{Rule, lint};
 use detml_kernels::codegen::mutation::{Kind, Places, mutated, places};
 use detml_kernels::codegen::{PROFILES, kernels};
+use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Mistakes that no test can see, with the reason.
@@ -240,24 +242,30 @@ pub struct Suites {
     pub tries: usize,
     /// Only kernels whose name holds this.
     pub kernels: String,
+    /// How many tests run at a time.
+    pub jobs: usize,
+    /// Whether rows are made anew that have an outcome already.
+    pub again: bool,
 }
 
 /// A test that launches a kernel, and the places that its variants have at most, by kind.
 type Launches = BTreeMap<String, BTreeMap<String, [usize; Kind::ALL.len()]>>;
 
 /// Puts each kind of mistake into each kernel and runs the tests that launch it, the quickest
-/// first, until one fails. `save` gets the table after each kernel; of the kernels that are not
-/// chosen it has the rows of `before`.
+/// first, until one fails. `save` gets the table after each row; rows that are not chosen, and
+/// unless `again` those that were caught, are `before`'s.
 ///
 /// # Errors
 /// `Io`; `Internal` if the suites fail without any mistake.
 pub fn sabotage(
     suites: &Suites,
     before: &Sabotage,
-    mut save: impl FnMut(&Sabotage) -> Result<()>,
+    mut save: impl FnMut(&Sabotage) -> Result<()> + Send,
 ) -> Result<Sabotage> {
     if !suites.launched.exists() {
-        let whole = run(suites, &[suites.tests.as_str(), "--test-threads=2"], |c| {
+        let threads = format!("--test-threads={}", suites.jobs);
+        let limit = Duration::from_secs(3600);
+        let whole = run(suites, &[suites.tests.as_str(), &threads], limit, |c| {
             c.env("DETML_LAUNCHED", &suites.launched);
         })?;
         if let Outcome::Failed(text) = whole {
@@ -268,28 +276,43 @@ pub fn sabotage(
     let text =
         std::fs::read_to_string(&suites.launched).map_err(|e| Error::io(&suites.launched, &e))?;
     let (launches, durations) = read_launches(&text, &suites.launched)?;
-    let mut table = begin(before);
-    for name in names() {
-        if !name.contains(&suites.kernels) {
+    let table = begin(before);
+    let none = BTreeMap::new();
+    let mut chosen = Vec::new();
+    for (key, row) in &table.rows {
+        let (name, kind) = key;
+        let settled = row.places == 0 || (row.caught > 0 && !suites.again);
+        if *kind == Kind::Contraction || settled || !name.contains(&suites.kernels) {
             continue;
         }
-        let none = BTreeMap::new();
-        let tests = launches.get(&name).unwrap_or(&none);
-        for (i, kind) in Kind::ALL.into_iter().enumerate() {
-            if kind == Kind::Contraction {
-                continue;
-            }
-            let Some(row) = table.rows.get_mut(&(name.clone(), kind)) else {
-                continue;
-            };
-            let mut able: Vec<_> = tests.iter().filter(|(_, counts)| counts[i] > 0).collect();
-            able.sort_by(|(a, _), (b, _)| durations[*a].total_cmp(&durations[*b]));
-            let able: Vec<&str> = able.iter().map(|(test, _)| test.as_str()).collect();
-            *row = try_places(suites, &name, kind, row.places, &able)?;
-        }
-        save(&table)?;
+        let at = Kind::ALL.iter().position(|k| k == kind).unwrap_or(0);
+        let tests = launches.get(name).unwrap_or(&none);
+        let mut able: Vec<_> = tests.iter().filter(|(_, counts)| counts[at] > 0).collect();
+        able.sort_by(|(a, _), (b, _)| durations[*a].total_cmp(&durations[*b]));
+        let able: Vec<&str> = able.iter().map(|(test, _)| test.as_str()).collect();
+        chosen.push((key.clone(), row.places, able));
     }
-    Ok(table)
+    // What takes long begins first.
+    chosen.sort_by(|(_, _, a), (_, _, b)| {
+        let least = |tests: &[&str]| tests.first().map_or(0.0, |test| durations[*test]);
+        least(b).total_cmp(&least(a))
+    });
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(suites.jobs)
+        .build()
+        .map_err(|error| Error::internal(format!("{} threads: {error}", suites.jobs)))?;
+    let shared = Mutex::new((table, &mut save));
+    pool.install(|| {
+        chosen.into_par_iter().with_max_len(1).try_for_each(|(key, places, able)| {
+            let row = try_places(suites, &key.0, key.1, places, &able, &durations)?;
+            let mut shared = shared.lock().map_err(|_| Error::internal("a thread died"))?;
+            let (table, save) = &mut *shared;
+            table.rows.insert(key, row);
+            save(table)
+        })
+    })?;
+    let shared = shared.into_inner();
+    Ok(shared.map_err(|_| Error::internal("a thread died"))?.0)
 }
 
 /// Tries some places of a kernel.
@@ -299,6 +322,7 @@ fn try_places(
     kind: Kind,
     places: usize,
     tests: &[&str],
+    durations: &BTreeMap<String, f64>,
 ) -> Result<Row> {
     let mut row = Row::untried(kind, places);
     for parts in [suites.tries, 3 * suites.tries] {
@@ -310,7 +334,9 @@ fn try_places(
         for part in 0..parts {
             let mistake = format!("{kind}:{kernel}:{part}/{parts}");
             let by = tests.iter().find_map(|test| {
-                let seen = run(suites, &["--exact", test], |command| {
+                // A mistake may make a loop endless.
+                let limit = Duration::from_secs_f64(30.0 + 10.0 * durations[*test]);
+                let seen = run(suites, &["--exact", test], limit, |command| {
                     command.env("DETML_SABOTAGE", &mistake);
                 });
                 match seen {
@@ -354,9 +380,12 @@ enum Outcome {
 }
 
 /// Runs tests of the binary.
-fn run(suites: &Suites, arguments: &[&str], set: impl Fn(&mut Command)) -> Result<Outcome> {
-    const LIMIT: Duration = Duration::from_secs(3600);
-    const LIMIT_OF_ONE: Duration = Duration::from_secs(180);
+fn run(
+    suites: &Suites,
+    arguments: &[&str],
+    limit: Duration,
+    set: impl Fn(&mut Command),
+) -> Result<Outcome> {
     let failed = |e: std::io::Error| Error::io(&suites.binary, &e);
     let mut command = Command::new(&suites.binary);
     command
@@ -376,11 +405,6 @@ fn run(suites: &Suites, arguments: &[&str], set: impl Fn(&mut Command)) -> Resul
         }
         String::from_utf8_lossy(&bytes).into_owned()
     });
-    let limit = if arguments.contains(&"--exact") {
-        LIMIT_OF_ONE
-    } else {
-        LIMIT
-    };
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().map_err(failed)? {

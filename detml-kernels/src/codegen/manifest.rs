@@ -12,6 +12,7 @@ use super::canonical::canonical;
 use super::text::{LANGUAGES, has_text, text};
 use super::{PROFILES, kernels};
 use crate::device::Kernel;
+use crate::device::text::Language;
 use detml_core::{BitHash, Error, Result};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -144,20 +145,28 @@ fn key(profile: &str, kernel: &Kernel) -> (String, String) {
 fn hashes(kernel: &Kernel) -> Result<[String; LANGUAGES.len()]> {
     let mut hashes = [const { String::new() }; LANGUAGES.len()];
     for (hash, language) in hashes.iter_mut().zip(LANGUAGES) {
-        if !has_text(kernel, language) {
-            *hash = NONE.into();
-            continue;
-        }
-        let source = text(kernel, language)?;
-        if !source.contains(kernel.name()) {
-            return Err(Error::internal(format!(
-                "{kernel:?} in {language:?} lacks its entry point: {source}"
-            )));
-        }
-        let source = canonical(language, &source);
-        *hash = BitHash::of_bytes(source.as_bytes()).to_string();
+        *hash = if has_text(kernel, language) {
+            hash_of(kernel, language)?
+        } else {
+            NONE.into()
+        };
     }
     Ok(hashes)
+}
+
+/// The hash of a kernel's text in a language, as the manifest has it.
+///
+/// # Errors
+/// `KernelCompilation` if CubeCL refuses the kernel.
+pub fn hash_of(kernel: &Kernel, language: Language) -> Result<String> {
+    let source = text(kernel, language)?;
+    if !source.contains(kernel.name()) {
+        return Err(Error::internal(format!(
+            "{kernel:?} in {language:?} lacks its entry point: {source}"
+        )));
+    }
+    let source = canonical(language, &source);
+    Ok(BitHash::of_bytes(source.as_bytes()).to_string())
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use detml_core::Result;
 use detml_verify::codegen::amd::{AmdTools, prove_amd};
 use detml_verify::codegen::{
-    Clang, Findings, Nvrtc, Tools, prove_cuda, prove_manifest, prove_representation,
+    Findings, Tools, prove_cuda, prove_manifest, prove_representation,
 };
 use detml_verify::judge::Verdict;
-use detml_verify::proofs::{Layer, record};
+use detml_verify::proofs::{Record, Records, record};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -41,9 +41,13 @@ pub(crate) struct Args {
     /// With --nvdisasm: hot kernels must stay in their registers.
     #[arg(long, requires = "nvdisasm")]
     spills: bool,
-    /// Write how --nvrtc and --amd went into this file of records, for the support matrix.
-    #[arg(long, value_name = "FILE", conflicts_with = "kernels")]
+    /// Write which texts --nvrtc or --amd proved into this file of records, for the support matrix;
+    /// what it says was proved with the same tools is not proved again.
+    #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// With --record: prove everything again.
+    #[arg(long, requires = "record")]
+    again: bool,
     /// A clang with AMD's targets: compile every kernel with and without contraction.
     #[arg(long, value_name = "FILE")]
     amd: Option<PathBuf>,
@@ -70,6 +74,10 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         }
     }
     proved &= report("representation", &prove_representation());
+    let known = match &args.record {
+        Some(file) if !args.again => Records::load(file)?,
+        _ => Records::default(),
+    };
     if let Some(folder) = &args.nvrtc {
         let tools = Tools {
             nvrtc: folder.clone(),
@@ -77,34 +85,11 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             architectures: args.arch.clone(),
             spills: args.spills,
             kernels: args.kernels.clone(),
+            known: known.clone(),
         };
-        let version = format!("NVRTC {}", Nvrtc::open(folder)?.version()?);
-        println!("{version}");
         let start = Instant::now();
         let findings = prove_cuda(&tools)?;
-        for note in &findings.notes {
-            println!("{note}");
-        }
-        proved &= report("CUDA code", &findings);
-        if let Some(file) = &args.record {
-            let machine = args.nvdisasm.is_some();
-            let records = findings.records("Cuda", &version, |arch| {
-                let number: String = arch.chars().filter(char::is_ascii_digit).collect();
-                let column = format!("cuda-sm{number}");
-                let mut layers = vec![(column.clone(), Layer::Text)];
-                if machine && arch.starts_with("sm_") {
-                    layers.push((column, Layer::Machine));
-                }
-                layers
-            });
-            record(file, records)?;
-        }
-        println!(
-            "{} compilations with and without contraction, {} fused operations in each, {:.1} s",
-            findings.compilations,
-            findings.fused,
-            start.elapsed().as_secs_f64()
-        );
+        proved &= finish(args, "CUDA code", &findings, start, tools.records(&findings))?;
     }
     if let Some(clang) = &args.amd {
         let tools = AmdTools {
@@ -112,38 +97,44 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             objdump: args.objdump.clone(),
             architectures: args.amd_arch.clone(),
             kernels: args.kernels.clone(),
+            known,
         };
-        let version = Clang::open(clang, None)?.version()?;
-        println!("{version}");
         let start = Instant::now();
         let findings = prove_amd(&tools)?;
-        for note in &findings.notes {
-            println!("{note}");
-        }
-        proved &= report("AMD code", &findings);
-        if let Some(file) = &args.record {
-            let machine = args.objdump.is_some();
-            let records = findings.records("Hip", &version, |arch| {
-                let mut layers = vec![(format!("hip-{arch}"), Layer::Text)];
-                if machine {
-                    layers.push((format!("hip-{arch}"), Layer::Machine));
-                }
-                layers
-            });
-            record(file, records)?;
-        }
-        println!(
-            "{} compilations with and without contraction, {} fused operations in each, {:.1} s",
-            findings.compilations,
-            findings.fused,
-            start.elapsed().as_secs_f64()
-        );
+        proved &= finish(args, "AMD code", &findings, start, tools.records(&findings))?;
     }
     Ok(if proved {
         Verdict::Verified
     } else {
         Verdict::Mismatch
     })
+}
+
+/// Tells how a proof over compilers' code went and leaves its records.
+fn finish(
+    args: &Args,
+    what: &str,
+    findings: &Findings,
+    start: Instant,
+    records: Vec<Record>,
+) -> Result<bool> {
+    println!("{}", findings.toolchain);
+    for note in &findings.notes {
+        println!("{note}");
+    }
+    let proved = report(what, findings);
+    if let Some(file) = &args.record {
+        record(file, records)?;
+    }
+    println!(
+        "{} compilations with and without contraction, {} fused operations in each, {} known \
+         before, {:.1} s",
+        findings.compilations,
+        findings.fused,
+        findings.known,
+        start.elapsed().as_secs_f64()
+    );
+    Ok(proved)
 }
 
 fn report(what: &str, findings: &Findings) -> bool {

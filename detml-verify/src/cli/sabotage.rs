@@ -23,6 +23,12 @@ pub(crate) struct Args {
     /// Only kernels whose name holds this.
     #[arg(long, value_name = "PART", default_value = "")]
     kernels: String,
+    /// Tests that run at a time; by default half as many as the machine has threads.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Also tries again what was caught before.
+    #[arg(long)]
+    again: bool,
     /// The table to write; it keeps its rows of kernels that are not chosen.
     #[arg(
         long,
@@ -30,6 +36,11 @@ pub(crate) struct Args {
         default_value = "fixtures/codegen/sabotage.tsv"
     )]
     out: PathBuf,
+}
+
+fn jobs() -> usize {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    threads.div_ceil(2)
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
@@ -48,6 +59,8 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
                 launched: launched.clone(),
                 tries: args.tries.into(),
                 kernels: args.kernels.clone(),
+                jobs: args.jobs.map_or_else(jobs, usize::from),
+                again: args.again,
             };
             sabotage(&suites, &before, save)?
         }

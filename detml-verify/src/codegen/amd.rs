@@ -19,9 +19,10 @@
 
 use super::clang::{Clang, Contraction};
 use super::{Findings, isa, llvm};
+use crate::proofs::{Layer, Record, Records};
 use detml_core::{Error, Result};
 use detml_kernels::codegen::text::text;
-use detml_kernels::codegen::{PROFILES, kernels, sabotages};
+use detml_kernels::codegen::sabotages;
 use detml_kernels::device::Kernel;
 use detml_kernels::device::text::Language;
 use detml_kernels::ieee::FloatProfile;
@@ -39,6 +40,25 @@ pub struct AmdTools {
     pub architectures: Vec<String>,
     /// Only kernels whose name holds this.
     pub kernels: String,
+    /// What is proved already and need not be again.
+    pub known: Records,
+}
+
+impl AmdTools {
+    /// What is proved where a kernel holds for an architecture.
+    fn cells(&self, architecture: &str) -> Vec<(String, Layer)> {
+        let column = format!("hip-{architecture}");
+        let mut cells = vec![(column.clone(), Layer::Text)];
+        if self.objdump.is_some() {
+            cells.push((column, Layer::Machine));
+        }
+        cells
+    }
+
+    /// The records of what [`prove_amd`] found.
+    pub fn records(&self, findings: &Findings) -> Vec<Record> {
+        findings.records(Language::Hip, |arch| self.cells(arch))
+    }
 }
 
 /// What was seen in the code of one kernel.
@@ -57,7 +77,10 @@ struct Seen {
 /// `Io`, `Unsupported` if the tools can't be run or refuse a text; `KernelCompilation`.
 pub fn prove_amd(tools: &AmdTools) -> Result<Findings> {
     let clang = Clang::open(&tools.clang, tools.objdump.as_deref())?;
-    let mut findings = Findings::default();
+    let mut findings = Findings {
+        toolchain: clang.version()?,
+        ..Findings::default()
+    };
     for (_, kernel) in sabotages() {
         if !SHOWN.contains(&kernel.name()) {
             continue;
@@ -71,46 +94,26 @@ pub fn prove_amd(tools: &AmdTools) -> Result<Findings> {
             }
         }
     }
-    let mut jobs = Vec::new();
-    for (name, profile) in PROFILES {
-        // The remaining profile is that of Vulkan's compilers.
-        if profile.opaque {
-            continue;
-        }
-        for kernel in kernels(profile) {
-            if !kernel.name().contains(&tools.kernels) {
-                continue;
-            }
-            findings.kernels += 1;
-            // Integer code has nothing that an architecture could show.
-            let emulated = profile == FloatProfile::EMULATED;
-            let count = if emulated {
-                1
-            } else {
-                tools.architectures.len()
-            };
-            for arch in tools.architectures.iter().take(count) {
-                jobs.push((name, kernel.clone(), arch));
-            }
-        }
-    }
-    findings.compilations = jobs.len();
+    let jobs = findings.jobs(
+        &tools.architectures,
+        &tools.kernels,
+        Language::Hip,
+        &tools.known,
+        |arch| tools.cells(arch),
+    )?;
     let checked: Vec<_> = jobs
         .into_par_iter()
-        .map(|(name, kernel, arch)| Ok((name, check(&clang, &kernel, arch)?, kernel, arch)))
+        .map(|job| Ok((check(&clang, &job.kernel, job.architecture)?, job)))
         .collect::<Result<_>>()?;
-    for (name, seen, kernel, arch) in checked {
+    for (seen, job) in checked {
         findings.fused += seen.fused;
-        let label = format!("{name}, {arch}: {}[{}]", kernel.name(), kernel.variant());
         if seen.scratch > 0 {
             let bytes = seen.scratch;
             findings
                 .notes
-                .push(format!("{label}: {bytes} bytes of scratch a thread"));
+                .push(format!("{job}: {bytes} bytes of scratch a thread"));
         }
-        let failures = seen.failures.iter();
-        let failures = failures.map(|what| format!("{label}: {what}")).collect();
-        findings.note(arch, failures);
+        findings.note(&job, &seen.failures);
     }
     Ok(findings)
 }

@@ -14,17 +14,17 @@ pub use clang::Clang;
 pub use nvrtc::Nvrtc;
 pub use ptx::{Census, fingerprint};
 
-use crate::proofs::{Layer, Record};
+use crate::proofs::{Layer, Record, Records};
 use detml_core::{Error, Result};
 use detml_kernels::codegen::lint::{Rule, lint};
-use detml_kernels::codegen::manifest::Manifest;
+use detml_kernels::codegen::manifest::{Manifest, hash_of};
 use detml_kernels::codegen::text::{LANGUAGES, extension, has_text, text};
 use detml_kernels::codegen::{PROFILES, kernels, sabotages};
 use detml_kernels::device::Kernel;
 use detml_kernels::device::text::Language;
 use detml_kernels::ieee::{FloatProfile, Path as Computed};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Where NVIDIA's tools are and what to compile for.
@@ -40,6 +40,8 @@ pub struct Tools {
     pub spills: bool,
     /// Only kernels whose name holds this.
     pub kernels: String,
+    /// What is proved already and need not be again.
+    pub known: Records,
 }
 
 /// What hot kernels' names start with: those that a computation spends its time in.
@@ -60,27 +62,29 @@ pub const HOT: [&str; 11] = [
 /// What is known to leave its registers: a part of the kernel with its variant, and why.
 const SPILLS: [(&str, &str); 0] = [];
 
-/// How a proof went for one target.
+/// How a proof went for one architecture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Kernels that were checked, each counted once for a profile.
-    pub kernels: usize,
-    /// Those with a finding.
-    pub failed: usize,
-    /// Findings.
-    pub failures: usize,
+    /// The profiles of its kernels.
+    pub profiles: Vec<&'static str>,
+    /// The hashes of the texts that hold.
+    pub proved: BTreeSet<String>,
 }
 
 /// What the proofs found.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
+    /// What proved.
+    pub toolchain: String,
     /// Kernels that were checked, each counted once for a profile.
     pub kernels: usize,
     /// Compilations that were compared.
     pub compilations: usize,
+    /// Kernels, each counted once for an architecture, that were proved before.
+    pub known: usize,
     /// Fused operations in the code of all compilations.
     pub fused: usize,
-    /// How it went for each target.
+    /// How it went for each architecture.
     pub targets: BTreeMap<String, Target>,
     /// What is worth knowing and not wrong.
     pub notes: Vec<String>,
@@ -88,34 +92,116 @@ pub struct Findings {
     pub failures: Vec<String>,
 }
 
+/// A kernel to prove for an architecture.
+struct Job<'a> {
+    profile: &'static str,
+    kernel: Kernel,
+    hash: String,
+    architecture: &'a str,
+}
+
 impl Findings {
-    /// Notes a kernel that was checked for a target.
-    fn note(&mut self, target: &str, failures: Vec<String>) {
-        let of = self.targets.entry(target.to_owned()).or_default();
-        of.kernels += 1;
-        of.failed += usize::from(!failures.is_empty());
-        of.failures += failures.len();
+    /// The kernels whose name holds `part` for each architecture, but for those of which `known` has
+    /// what `cells` says.
+    fn jobs<'a>(
+        &mut self,
+        architectures: &'a [String],
+        part: &str,
+        language: Language,
+        known: &Records,
+        cells: impl Fn(&str) -> Vec<(String, Layer)> + Sync,
+    ) -> Result<Vec<Job<'a>>> {
+        let mut all = Vec::new();
+        for (profile, floats) in PROFILES {
+            // The remaining profile is that of Vulkan's compilers.
+            if floats.opaque {
+                continue;
+            }
+            // Integer code has nothing that an architecture could show.
+            let count = if floats == FloatProfile::EMULATED {
+                1
+            } else {
+                architectures.len()
+            };
+            for architecture in &architectures[..count.min(architectures.len())] {
+                let target = self.targets.entry(architecture.clone()).or_default();
+                target.profiles.push(profile);
+            }
+            for kernel in kernels(floats) {
+                if kernel.name().contains(part) {
+                    self.kernels += 1;
+                    all.push((profile, kernel, count));
+                }
+            }
+        }
+        let toolchain = &self.toolchain;
+        let jobs: Vec<(Vec<Job<'a>>, usize)> = all
+            .into_par_iter()
+            .map(|(profile, kernel, count)| {
+                let hash = hash_of(&kernel, language)?;
+                let mut jobs = Vec::new();
+                for architecture in architectures.iter().take(count) {
+                    let cells = cells(architecture);
+                    let mut held = cells
+                        .iter()
+                        .map(|(column, layer)| known.holds(column, *layer, toolchain, &hash));
+                    if !held.all(|held| held) {
+                        jobs.push(Job {
+                            profile,
+                            kernel: kernel.clone(),
+                            hash: hash.clone(),
+                            architecture,
+                        });
+                    }
+                }
+                let known = count.min(architectures.len()) - jobs.len();
+                Ok((jobs, known))
+            })
+            .collect::<Result<_>>()?;
+        self.known = jobs.iter().map(|(_, known)| known).sum();
+        let jobs: Vec<Job<'a>> = jobs.into_iter().flat_map(|(jobs, _)| jobs).collect();
+        self.compilations = jobs.len();
+        Ok(jobs)
+    }
+
+    /// Notes how it went for a job.
+    fn note(&mut self, job: &Job<'_>, failures: &[String]) {
+        if failures.is_empty() {
+            let of = self.targets.entry(job.architecture.to_owned()).or_default();
+            of.proved.insert(job.hash.clone());
+        }
+        let failures = failures.iter().map(|what| format!("{job}: {what}"));
         self.failures.extend(failures);
     }
 
-    /// A record for each target and each of its columns and `layers`.
-    pub fn records(
+    /// A record for each architecture and each of the columns and layers that `cells` names for it.
+    fn records(
         &self,
-        language: &str,
-        toolchain: &str,
-        layers: impl Fn(&str) -> Vec<(String, Layer)>,
+        language: Language,
+        cells: impl Fn(&str) -> Vec<(String, Layer)>,
     ) -> Vec<Record> {
         let mut records = Vec::new();
-        for (target, of) in &self.targets {
-            for (column, layer) in layers(target) {
-                records.push(Record {
-                    toolchain: toolchain.into(),
-                    failures: of.failures,
-                    ..Record::new(&column, layer, language, of.kernels - of.failed, of.kernels)
-                });
+        let language = format!("{language:?}");
+        for (architecture, of) in &self.targets {
+            for (column, layer) in cells(architecture) {
+                records.push(Record::new(
+                    &column,
+                    layer,
+                    &self.toolchain,
+                    &language,
+                    &of.profiles,
+                    of.proved.clone(),
+                ));
             }
         }
         records
+    }
+}
+
+impl std::fmt::Display for Job<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (name, variant) = (self.kernel.name(), self.kernel.variant());
+        write!(f, "{}, {}: {name}[{variant}]", self.profile, self.architecture)
     }
 }
 
@@ -203,7 +289,11 @@ pub fn prove_representation() -> Findings {
 /// `Unsupported` if the tools can't be opened or fail; `KernelCompilation`.
 pub fn prove_cuda(tools: &Tools) -> Result<Findings> {
     let nvrtc = Nvrtc::open(&tools.nvrtc)?;
-    let mut findings = Findings::default();
+    let spills = if tools.spills { ", spills" } else { "" };
+    let mut findings = Findings {
+        toolchain: format!("NVRTC {}{spills}", nvrtc.version()?),
+        ..Findings::default()
+    };
     for (rule, kernel) in sabotages() {
         // What breaks a rule without showing in the code is the lint's alone.
         if !matches!(
@@ -221,39 +311,20 @@ pub fn prove_cuda(tools: &Tools) -> Result<Findings> {
             }
         }
     }
-    let mut jobs = Vec::new();
-    for (name, profile) in PROFILES {
-        // The remaining profile is that of Vulkan's compilers.
-        if profile.opaque {
-            continue;
-        }
-        for kernel in kernels(profile) {
-            if !kernel.name().contains(&tools.kernels) {
-                continue;
-            }
-            findings.kernels += 1;
-            // Integer code has nothing that an architecture could show.
-            let emulated = profile == FloatProfile::EMULATED;
-            let count = if emulated {
-                1
-            } else {
-                tools.architectures.len()
-            };
-            for arch in tools.architectures.iter().take(count) {
-                jobs.push((name, kernel.clone(), arch));
-            }
-        }
-    }
-    findings.compilations = jobs.len();
+    let jobs = findings.jobs(
+        &tools.architectures,
+        &tools.kernels,
+        Language::Cuda,
+        &tools.known,
+        |arch| tools.cells(arch),
+    )?;
     let checked: Vec<_> = jobs
         .into_par_iter()
-        .map(|(name, kernel, arch)| Ok((name, check(&nvrtc, tools, &kernel, arch)?, kernel, arch)))
+        .map(|job| Ok((check(&nvrtc, tools, &job.kernel, job.architecture)?, job)))
         .collect::<Result<_>>()?;
-    for (name, (fused, failures), kernel, arch) in checked {
+    for ((fused, failures), job) in checked {
         findings.fused += fused;
-        let label = format!("{name}, {arch}: {kernel:?}");
-        let failures = failures.iter().map(|what| format!("{label}: {what}"));
-        findings.note(arch, failures.collect());
+        findings.note(&job, &failures);
     }
     for (part, why) in SPILLS {
         findings
@@ -261,6 +332,24 @@ pub fn prove_cuda(tools: &Tools) -> Result<Findings> {
             .push(format!("may leave its registers: {part}: {why}"));
     }
     Ok(findings)
+}
+
+impl Tools {
+    /// What is proved where a kernel holds for an architecture.
+    fn cells(&self, architecture: &str) -> Vec<(String, Layer)> {
+        let number: String = architecture.chars().filter(char::is_ascii_digit).collect();
+        let column = format!("cuda-sm{number}");
+        let mut cells = vec![(column.clone(), Layer::Text)];
+        if self.nvdisasm.is_some() && architecture.starts_with("sm_") {
+            cells.push((column, Layer::Machine));
+        }
+        cells
+    }
+
+    /// The records of what [`prove_cuda`] found.
+    pub fn records(&self, findings: &Findings) -> Vec<Record> {
+        findings.records(Language::Cuda, |arch| self.cells(arch))
+    }
 }
 
 /// Whether a kernel must stay in its registers.

@@ -5,8 +5,8 @@
 //! data gradient is one product for each residue class, into the places of the class; the terms
 //! of a weight gradient are the places of all images.
 //!
-//! Groups with few output channels would leave most of a tile idle: there a unit forms each
-//! element, reading through caches, with no copy and no tables.
+//! Groups with few output channels would leave most of a tile idle: there a unit forms the elements of
+//! all rows at some neighbouring places, which share what they read.
 
 use super::{Sums, finish, outside};
 use crate::device::{Arg, Buffer, Definition, Device, Kernel};
@@ -22,6 +22,8 @@ use detml_core::Result;
 pub(super) struct Plan {
     /// Whether the sums are products of matrices.
     pub(super) product: Option<bool>,
+    /// Whether a unit forms elements of several rows and places where they are not.
+    pub(super) strips: Option<bool>,
     /// Elements that the sums of panels may take at a time where they are not.
     pub(super) split: Option<usize>,
 }
@@ -30,6 +32,8 @@ pub(super) struct Plan {
 const SPLIT: usize = 1 << 25;
 /// Rows from which on sums are products.
 const PRODUCT: usize = 4;
+/// Neighbouring places that a unit takes.
+const PLACES: usize = 8;
 /// Terms of a product's stage divide its panels.
 const STAGE: usize = 16;
 const UNITS: u32 = 256;
@@ -215,6 +219,135 @@ fn panel(ieee: &Ieee, totals: f32, sum: f32, folded: u32) -> f32 {
         x = ieee.add(totals, sum);
     }
     x
+}
+
+/// What a unit of [`strip`] forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Strip {
+    /// Rows: all of the group's.
+    rows: u32,
+    /// Neighbouring places of a line.
+    places: u32,
+    added: bool,
+}
+
+/// The planes that terms are read from, with what they see beyond the source in them.
+#[derive(CubeType)]
+struct Padded {
+    row: u32,
+    plane: u32,
+    /// Where the first term's element under the first place lies.
+    first: u32,
+}
+
+/// A unit for all rows of a group at some neighbouring places.
+#[cube]
+fn strip(
+    ieee: &Ieee,
+    source: &Array<f32>,
+    w: &Array<f32>,
+    bias: &Array<f32>,
+    out: &mut Array<f32>,
+    p: &Geometry,
+    padded: &Padded,
+    zero: f32,
+    total: u32,
+    #[comptime] s: Strip,
+    #[comptime] unroll: bool,
+) {
+    let rows = comptime!(s.rows);
+    let places = comptime!(s.places);
+    let index = CUBE_POS as u32 * UNITS + UNIT_POS;
+    if index < total {
+        let strips = (p.x.len + (places - 1u32)) / places;
+        let j = index % strips * places;
+        let rest = index / strips;
+        let i = rest % p.y.len;
+        let member = rest / p.y.len;
+        let group = member % p.groups;
+        let mut sums = Array::<f32>::new(comptime!((s.rows * s.places) as usize));
+        let mut totals = Array::<f32>::new(comptime!((s.rows * s.places) as usize));
+        let mut from = Array::<u32>::new(comptime!(s.places as usize));
+        let mut seen = Array::<f32>::new(comptime!(s.places as usize));
+        let line = member * p.channels * padded.plane + padded.first + i * p.y.scale * padded.row;
+        #[unroll]
+        for q in 0..places {
+            // The last places of a line may be several units'; one writes them.
+            let column = prim::select_u32(j + q < p.x.len, j + q, p.x.len - 1u32);
+            from[q as usize] = line + column * p.x.scale;
+        }
+        #[unroll]
+        for e in 0..comptime!(s.rows * s.places) {
+            sums[e as usize] = zero;
+            totals[e as usize] = zero;
+        }
+        let mut k = 0u32;
+        let mut folded = 0u32;
+        for c in 0..p.channels {
+            let taps = group * p.group
+                + c * p.channel
+                + p.y.tap_first * p.kernel_row
+                + p.x.tap_first;
+            for r in 0..p.y.taps {
+                let mut at = c * padded.plane + r * p.y.step * padded.row;
+                let mut tap = taps + r * p.y.tap_step * p.kernel_row;
+                for _ in 0..p.x.taps {
+                    #[unroll]
+                    for q in 0..places {
+                        seen[q as usize] = source[(from[q as usize] + at) as usize];
+                    }
+                    #[unroll(unroll)]
+                    for row in 0..rows {
+                        let weight = w[(tap + row * p.row) as usize];
+                        #[unroll(unroll)]
+                        for q in 0..places {
+                            let e = row * places + q;
+                            // `N6`: chains over ascending k, the panels' sums in order.
+                            sums[e as usize] = ieee.fma(seen[q as usize], weight, sums[e as usize]);
+                        }
+                    }
+                    at += p.x.step;
+                    tap += p.x.tap_step;
+                    k += 1u32;
+                    if k == p.panel {
+                        #[unroll]
+                        for e in 0..comptime!(s.rows * s.places) {
+                            totals[e as usize] =
+                                panel(ieee, totals[e as usize], sums[e as usize], folded);
+                            sums[e as usize] = zero;
+                        }
+                        folded += 1u32;
+                        k = 0u32;
+                    }
+                }
+            }
+        }
+        if k > 0u32 {
+            #[unroll]
+            for e in 0..comptime!(s.rows * s.places) {
+                totals[e as usize] = panel(ieee, totals[e as usize], sums[e as usize], folded);
+            }
+        }
+        #[unroll(unroll)]
+        for row in 0..rows {
+            let output = member * rows + row;
+            let mut b = zero;
+            if comptime!(s.added) {
+                b = bias[(group * rows + row) as usize];
+            }
+            let place = (output * p.plane_rows + p.y.place_first + i * p.y.place_step)
+                * p.plane_columns
+                + p.x.place_first
+                + j * p.x.place_step;
+            #[unroll(unroll)]
+            for q in 0..places {
+                if j + q < p.x.len {
+                    out[(place + q * p.x.place_step) as usize] =
+                        finish(*ieee, totals[(row * places + q) as usize], b, s.added);
+                }
+            }
+        }
+    }
 }
 
 /// A unit for each weight and each panel of places, from panel `first` on.
@@ -435,6 +568,38 @@ fn direct_kernel(profile: FloatProfile, added: bool) -> Kernel {
     )
 }
 
+fn strip_kernel(profile: FloatProfile, s: Strip) -> Kernel {
+    let unroll = profile.direct();
+    let units = CubeDim::new_1d(UNITS);
+    Kernel::new("conv_strip", profile, s, units, move |d| {
+        let ieee = d.ieee();
+        let (source, w) = (d.input::<f32>(), d.input::<f32>());
+        let bias = if s.added { d.input() } else { w.clone() };
+        let out = d.output::<f32>();
+        let p = geometry(d);
+        let padded = PaddedExpand {
+            row: d.scalar(),
+            plane: d.scalar(),
+            first: d.scalar(),
+        };
+        let (zero, total) = (d.scalar(), d.scalar());
+        strip::expand(
+            d.scope(),
+            ieee,
+            source,
+            w,
+            bias,
+            out,
+            p,
+            padded,
+            zero,
+            total,
+            s,
+            unroll,
+        );
+    })
+}
+
 fn direct_weights_kernel(profile: FloatProfile) -> Kernel {
     Kernel::new(
         "conv_direct_weights",
@@ -597,10 +762,19 @@ pub(super) fn sums(
     let p = &sums[0];
     let fits = !source.is_empty() && p.panel % STAGE == 0;
     if !fits || !plan.product.unwrap_or(p.rows >= PRODUCT) {
-        for p in sums {
-            direct_sums(device, p, source, w, bias, out)?;
+        let strips = plan.strips.unwrap_or(true) && p.rows < PRODUCT;
+        if !strips || source.is_empty() {
+            for p in sums {
+                direct_sums(device, p, source, w, bias, out)?;
+            }
+            return Ok(());
         }
-        return Ok(());
+        return with_planes(device, sums, source, |planes| {
+            for p in sums {
+                strip_sums(device, p, &planes, w, bias, out)?;
+            }
+            Ok(())
+        });
     }
     let plane = p.plane[0] * p.plane[1];
     if let Some(bias) = bias {
@@ -691,6 +865,31 @@ fn direct_sums(
     args.push(Arg::from(out));
     args.extend(geometry_args(p));
     args.extend([Arg::F32(0.0), Arg::U32(total as u32)]);
+    device.launch(&kernel, grid(total, UNITS as usize)?, &args)
+}
+
+fn strip_sums(
+    device: &Device,
+    p: &Sums,
+    planes: &Planes<'_>,
+    w: &Buffer<f32>,
+    bias: Option<&Buffer<f32>>,
+    out: &Buffer<f32>,
+) -> Result<()> {
+    let columns = p.axes[1].len;
+    let strip = Strip {
+        rows: p.rows as u32,
+        places: if columns < PLACES { 1 } else { PLACES as u32 },
+        added: bias.is_some(),
+    };
+    let total = p.images * p.groups * p.axes[0].len * columns.div_ceil(strip.places as usize);
+    let mut args = vec![Arg::from(planes.buffer), Arg::from(w)];
+    args.extend(bias.map(Arg::from));
+    args.push(Arg::from(out));
+    args.extend(geometry_args(p));
+    args.extend([planes.row, planes.plane, planes.first(p) as usize].map(|n| Arg::U32(n as u32)));
+    args.extend([Arg::F32(0.0), Arg::U32(total as u32)]);
+    let kernel = strip_kernel(device.profile()?, strip);
     device.launch(&kernel, grid(total, UNITS as usize)?, &args)
 }
 
@@ -796,6 +995,16 @@ pub(super) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         table_kernel(profile),
         spread_kernel(profile),
     ];
+    for (rows, places, added) in [(1, 1, true), (1, 8, true), (2, 8, false), (3, 8, false)] {
+        all.push(strip_kernel(
+            profile,
+            Strip {
+                rows,
+                places,
+                added,
+            },
+        ));
+    }
     for (first, last) in [(true, true), (true, false), (false, false), (false, true)] {
         all.push(fold_kernel(profile, first, last));
     }

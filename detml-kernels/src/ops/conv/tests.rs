@@ -349,6 +349,20 @@ fn n8_gpu_schedules_do_not_show(device: &Device) {
             [4, 3, 2, 2],
         ),
         Case::new(Conv2d::new().stride([2, 2]), [2, 5, 5, 5], [4, 5, 1, 1]),
+        // Groups of few rows, whose lines have several units and a rest.
+        Case::new(
+            Conv2d::new().padding(same(2)).stride([2, 2]),
+            [2, 3, 5, 37],
+            [6, 3, 5, 5],
+        ),
+        Case::new(
+            Conv2d::new()
+                .padding(same(1))
+                .dilation([1, 2])
+                .groups(3),
+            [1, 3, 4, 21],
+            [6, 1, 3, 3],
+        ),
     ];
     for case in &mut cases {
         // Short panels, so that small sums have several.
@@ -363,14 +377,18 @@ fn n8_gpu_schedules_do_not_show(device: &Device) {
     }
     for case in cases {
         let expected = case.plain();
-        for (product, split) in [
-            (None, None),
-            (Some(true), None),
-            (Some(false), None),
-            (Some(false), Some(1)),
+        for (product, strips, split) in [
+            (None, None, None),
+            (Some(true), None, None),
+            (Some(false), None, None),
+            (Some(false), Some(false), Some(1)),
         ] {
             let schedule = Schedule {
-                gpu: gpu::Plan { product, split },
+                gpu: gpu::Plan {
+                    product,
+                    strips,
+                    split,
+                },
                 ..Schedule::default()
             };
             case.check_with(device, schedule, &expected);
