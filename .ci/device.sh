@@ -55,6 +55,10 @@ for backend in ${DETML_DEVICE_BACKENDS:-cuda wgpu}; do
     step "$backend-quickstart" env DETML_BACKEND="$backend" "$bin/quickstart"
 done
 if [[ ${DETML_DEVICE_BACKENDS:-cuda} == *cuda* ]]; then
+    # One mistake at a time in every kernel that the last table has not as caught.
+    cp fixtures/codegen/sabotage.tsv "$out/sabotage.tsv"
+    step sabotage "$bin/detml" sabotage --suites "$bin/kernels-tests" --tests cuda:: \
+        --launched "$out/launched.tsv" --out "$out/sabotage.tsv"
     # docs/performance.md
     step table env DETML_BACKEND=cuda "$bin/table" --csv "$out/table.tsv"
     cat "$out/table.log"

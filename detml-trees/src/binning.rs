@@ -1,11 +1,14 @@
 //! Cuts a feature's values into bins at exact quantiles.
 //!
-//! Only integers and comparisons are used, on the host for every backend. A feature's distinct
-//! values are found by sorting all of them, so neither the order of the rows nor the number of
-//! threads shows. -0 equals +0; infinities are values like others; NaN is missing.
+//! Only integers and comparisons are used. A feature's distinct values are found by sorting all of
+//! them, on a GPU where there is one and enough to sort, else on the host: neither that nor the order of
+//! the rows nor the number of threads shows. -0 equals +0; infinities are values like others; NaN is
+//! missing.
 
 use detml_core::Result;
+use detml_kernels::Device;
 use detml_kernels::ops::boosting::{Bins, MISSING};
+use detml_kernels::ops::sort::{Order, sort_rows};
 use ndarray::ArrayView2;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -15,6 +18,9 @@ use std::sync::Mutex;
 const TOGETHER: usize = 8;
 /// Rows binned at once.
 const ROWS: usize = 4096;
+/// Values from which on a GPU sorts them, and how many it takes at a time.
+const SORTED_BY_GPU: usize = 1 << 20;
+const PART: usize = 1 << 26;
 
 /// For each feature the thresholds between its bins: a value lies in the first bin whose
 /// threshold it doesn't exceed, or in the last one.
@@ -53,6 +59,64 @@ impl Cuts {
             })
             .collect();
         Self { features }
+    }
+
+    /// Whether [`new_on`](Self::new_on) has the device sort.
+    pub(crate) fn sorts_on(
+        device: &Device,
+        x: ArrayView2<'_, f32>,
+        weights: Option<&[f32]>,
+    ) -> bool {
+        let enough = x.len() >= SORTED_BY_GPU && x.nrows() <= PART;
+        !device.is_cpu() && weights.is_none() && enough
+    }
+
+    /// As [`new`](Self::new), sorted on a device.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn new_on(
+        device: &Device,
+        x: ArrayView2<'_, f32>,
+        weights: Option<&[f32]>,
+        max_bins: usize,
+    ) -> Result<Self> {
+        if !Self::sorts_on(device, x, weights) {
+            return Ok(Self::new(x, weights, max_bins));
+        }
+        Self::sorted_by(device, x, max_bins)
+    }
+
+    fn sorted_by(device: &Device, x: ArrayView2<'_, f32>, max_bins: usize) -> Result<Self> {
+        let rows = x.nrows();
+        let at_once = (PART / rows.max(1)).max(1);
+        let columns: Vec<usize> = (0..x.ncols()).collect();
+        let mut features = Vec::with_capacity(columns.len());
+        for columns in columns.chunks(at_once) {
+            let mut keys = vec![0; rows * columns.len()];
+            keys.par_chunks_mut((rows * TOGETHER).max(1))
+                .zip(columns.par_chunks(TOGETHER))
+                .for_each(|(keys, columns)| {
+                    for (i, row) in x.rows().into_iter().enumerate() {
+                        for (at, &column) in columns.iter().enumerate() {
+                            keys[at * rows + i] = key(row[column]);
+                        }
+                    }
+                });
+            let keys = device.upload_vec(keys)?;
+            let sorted = device.read(&sort_rows(
+                &keys,
+                columns.len(),
+                rows,
+                Order::Ascending,
+            )?)?;
+            features.par_extend(
+                sorted
+                    .par_chunks(rows.max(1))
+                    .map(|keys| cut(&Sorted::new(keys, None), max_bins)),
+            );
+        }
+        Ok(Self { features })
     }
 
     /// The greatest value that a split at `bin` sends to the left: a value that doesn't exceed it
@@ -345,6 +409,7 @@ fn between(low: f32, high: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use detml_core::Backend;
     use std::collections::BTreeMap;
 
     /// The rule, value by value.
@@ -378,6 +443,32 @@ mod tests {
                 _ => thresholds.len() as u16 + 1,
             },
             thresholds,
+        }
+    }
+
+    /// Who sorts does not show.
+    #[test]
+    fn devices_cut_alike() {
+        let devices = [Backend::Cuda(0), Backend::Wgpu(0)]
+            .into_iter()
+            .filter_map(|backend| Device::for_backend(backend).ok())
+            .chain([Device::cpu()]);
+        for device in devices {
+            for (rows, columns) in [(1, 1), (700, 11), (70_001, 3)] {
+                let x = ndarray::Array2::from_shape_fn((rows, columns), |(i, j)| {
+                    match hash(j as u32, i as u32) % 64 {
+                        0 => f32::NAN,
+                        1 => -0.0,
+                        2 => f32::INFINITY,
+                        bits => f32::from_bits(hash(bits, i as u32)) * (j % 2) as f32,
+                    }
+                });
+                for max_bins in [3, 255] {
+                    let expected = Cuts::new(x.view(), None, max_bins);
+                    let got = Cuts::sorted_by(&device, x.view(), max_bins).unwrap();
+                    assert_eq!(got, expected, "{device}: {rows} x {columns}");
+                }
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use detml_core::{Error, Result};
 use detml_kernels::codegen::lint::{Rule, lint};
 use detml_kernels::codegen::mutation::{Kind, Places, mutated, places};
 use detml_kernels::codegen::{PROFILES, kernels};
+use detml_kernels::ieee::FloatProfile;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -192,13 +193,19 @@ pub fn names() -> BTreeSet<String> {
 }
 
 /// What needs no device: the contraction of every product, which the lint must see, and how many
-/// places each kernel has for the other kinds. Rows of those are `before`'s where the kernel has as
-/// many places as then.
+/// places each kernel has for the other kinds, as it is written for a device whose arithmetic is
+/// native. (Arithmetic in integers has suites of its own; most of what it chooses is out of the
+/// reach of any one kernel.) Rows of those are `before`'s where the kernel has as many places as then.
 pub fn begin(before: &Sabotage) -> Sabotage {
     let mut rows: BTreeMap<(String, Kind), Row> = BTreeMap::new();
     for kernel in PROFILES.iter().flat_map(|(_, profile)| kernels(*profile)) {
+        let native = kernel.profile() == FloatProfile::NATIVE;
         for kind in Kind::ALL {
-            let count = places(&kernel, kind);
+            let count = if native || kind == Kind::Contraction {
+                places(&kernel, kind)
+            } else {
+                0
+            };
             let key = (kernel.name().to_owned(), kind);
             let row = rows.entry(key).or_insert_with(|| Row::untried(kind, 0));
             if kind != Kind::Contraction {
@@ -234,7 +241,7 @@ pub fn begin(before: &Sabotage) -> Sabotage {
 pub struct Suites {
     /// The test binary of detml-kernels.
     pub binary: PathBuf,
-    /// Which tests, by a part of the name: `wgpu`.
+    /// Which tests, by a part of the name: `cuda::`.
     pub tests: String,
     /// What the tests launch, written here by a run without mistakes, and read if it is there.
     pub launched: PathBuf,

@@ -11,8 +11,8 @@ pub(crate) struct Args {
     /// only the lint is asked.
     #[arg(long, value_name = "FILE", requires = "launched")]
     suites: Option<PathBuf>,
-    /// Only tests whose name holds this.
-    #[arg(long, value_name = "PART", default_value = "wgpu::")]
+    /// Only tests whose name holds this: those of a device whose arithmetic is native.
+    #[arg(long, value_name = "PART", default_value = "hip::")]
     tests: String,
     /// What each test launches: written by a run without mistakes, read if it is there.
     #[arg(long, value_name = "FILE")]

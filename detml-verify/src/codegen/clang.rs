@@ -74,6 +74,15 @@ impl Clang {
         self.compile(source, arch, contraction, &["-S"])
     }
 
+    /// The assembly of `source` from a code generator that places no block twice.
+    ///
+    /// # Errors
+    /// `Unsupported` with clang's messages.
+    pub fn placed_once(&self, source: &str, arch: &str) -> Result<String> {
+        let options = ["-S", "-mllvm", "-tail-dup-placement=false"];
+        self.compile(source, arch, Contraction::Product, &options)
+    }
+
     /// The instructions of the machine code of `source`; none without a disassembler.
     ///
     /// # Errors
