@@ -185,7 +185,7 @@ fn a_background_equals_the_plain_sums(device: &Device) {
 fn overflows_have_one_bit_pattern(device: &Device) {
     let (base, covers) = forest(7, [5, 40, 1], false);
     let nodes = base.nodes().iter().map(|node| Node {
-        value: node.value * 6e38,
+        value: node.value * 2.5e38,
         ..*node
     });
     let starts = base.starts().to_vec();
