@@ -10,14 +10,20 @@ use rayon::prelude::*;
 
 /// Rows in lanes.
 const LANES: usize = 16;
-/// Rows of a block; of few rows blocks are smaller, so that all threads have some.
+/// Rows of a block; of few rows blocks are smaller, so that all threads have some, and with many
+/// features, so that sums stay in the cache.
 const ROWS: usize = 64;
 const FEW: usize = 1024;
+const MANY: usize = 4096;
 /// Nodes of the largest rule.
 const POINTS: usize = MOST / 2;
 
-fn rows_of_a_block(rows: usize) -> usize {
-    if rows > FEW { ROWS } else { LANES }
+fn rows_of_a_block(rows: usize, slots: usize) -> usize {
+    if rows > FEW && slots < MANY {
+        ROWS
+    } else {
+        LANES
+    }
 }
 
 /// The keys of a block's features, slot by slot, `padded` rows each.
@@ -40,7 +46,7 @@ fn blocks(
     work: impl Fn(&[u32], &mut [f32]) + Sync,
 ) {
     // Paths have steps, so there are features.
-    let rows = rows_of_a_block(out.len() / size);
+    let rows = rows_of_a_block(out.len() / size, paths.slots());
     out.par_chunks_mut(rows * size)
         .zip(x.par_chunks(rows * paths.features))
         .for_each(|(out, x)| work(&keys(paths, x, rows), out));

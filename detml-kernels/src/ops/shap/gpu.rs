@@ -6,7 +6,7 @@
 use super::paths::{Paths, Tables};
 use super::rule::{MOST, RULES};
 use super::{Interventional, NAN, PathDependent, factor, ones, passes, ratio};
-use crate::device::{Buffer, Device, Kernel, args};
+use crate::device::{Buffer, Device, Kernel, args, zeros};
 use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::grid;
 use crate::prim;
@@ -632,7 +632,14 @@ struct Ruled {
 impl Ruled {
     fn new(device: &Device, shares: &[f32], tables: &Tables) -> Result<Self> {
         let points = tables.points();
-        let mut ratios = vec![0.0; shares.len() * points];
+        let total = shares.len().saturating_mul(points);
+        if total > 1 << 31 {
+            return Err(Error::unsupported(
+                format!("a forest of {total} features and nodes on a GPU"),
+                "at most 2^31",
+            ));
+        }
+        let mut ratios = zeros(total)?;
         ratios
             .par_chunks_mut(points)
             .zip(shares)

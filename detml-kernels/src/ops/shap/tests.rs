@@ -395,3 +395,115 @@ fn values_are_those_of_the_definition() {
     println!("worst errors {worst:?}");
     assert!(worst.iter().all(|&error| error < 2e-7), "{worst:?}");
 }
+
+/// A tree that splits on each of its features once.
+fn chain(features: u32) -> (Vec<Node>, Vec<f32>) {
+    let mut nodes = Vec::new();
+    for i in 0..features {
+        let node = |left, feature, value| Node {
+            left,
+            feature,
+            threshold: 0.5,
+            missing_left: false,
+            value,
+        };
+        if i > 0 {
+            nodes.push(node(0, 0, i as f32));
+        }
+        nodes.push(node(2 * i + 1, i, 0.0));
+    }
+    let leaf = |value| Node {
+        left: 0,
+        feature: 0,
+        threshold: 0.0,
+        missing_left: true,
+        value,
+    };
+    nodes.extend([leaf(-1.0), leaf(2.0)]);
+    let mut covers = vec![1.0; nodes.len()];
+    let mut all = 1.0;
+    for i in (0..nodes.len()).rev().filter(|&i| nodes[i].left != 0) {
+        all += 1.0;
+        covers[i] = all;
+    }
+    (nodes, covers)
+}
+
+#[test]
+fn paths_of_32_features_are_the_longest() {
+    let device = Device::cpu();
+    let (nodes, covers) = chain(32);
+    let forest = Forest::new(32, vec![0.5], vec![0, nodes.len()], nodes).unwrap();
+    let shap = PathDependent::new(&forest, &covers).unwrap();
+    let x: Vec<f32> = (0..32 * 40).map(|i| (hash(1, i) % 3) as f32).collect();
+    let values = shap.values(&device, &x, 40).unwrap();
+    let margins = forest.margins(&device, &x, 40).unwrap();
+    for (row, margin) in values.chunks_exact(33).zip(margins) {
+        let sum: f64 = row.iter().map(|&v| f64::from(v)).sum();
+        // Of 32 leaves up to 31.
+        assert!((sum - f64::from(margin)).abs() < 1e-4, "{sum} {margin}");
+    }
+    let (nodes, covers) = chain(33);
+    let forest = Forest::new(33, vec![0.5], vec![0, nodes.len()], nodes).unwrap();
+    for error in [
+        PathDependent::new(&forest, &covers).map(drop),
+        Interventional::new(&forest, &[0.0; 33], 1).map(drop),
+    ] {
+        assert!(matches!(error, Err(Error::Unsupported { .. })), "{error:?}");
+    }
+}
+
+#[test]
+fn hostile_covers_are_refused() {
+    let (forest, covers) = forest(7, [5, 8, 1], false);
+    let refuse = |what: &str, change: &dyn Fn(&mut Vec<f32>)| {
+        let mut covers = covers.clone();
+        change(&mut covers);
+        let result = PathDependent::new(&forest, &covers);
+        assert!(
+            matches!(
+                result,
+                Err(Error::InvalidValue { .. } | Error::Shape { .. })
+            ),
+            "{what}: {result:?}"
+        );
+    };
+    refuse("too few", &|covers| covers.truncate(3));
+    refuse("too many", &|covers| covers.push(1.0));
+    refuse("NaN", &|covers| covers[1] = f32::NAN);
+    refuse("infinite", &|covers| covers[1] = f32::INFINITY);
+    refuse("negative", &|covers| covers[2] = -1.0);
+    let inner = forest.nodes().iter().position(|node| node.left != 0);
+    let first = forest.starts().iter().rev().find(|&&s| s <= inner.unwrap());
+    let child = first.unwrap() + forest.nodes()[inner.unwrap()].left as usize;
+    refuse("above the parent's", &|covers| {
+        covers[child] = covers[inner.unwrap()] * 1.07;
+    });
+    let device = Device::cpu();
+    let shap = PathDependent::new(&forest, &covers).unwrap();
+    let error = shap.values(&device, &[0.0; 9], 2).unwrap_err();
+    assert!(matches!(error, Error::Shape { .. }), "{error}");
+    let error = Interventional::new(&forest, &[0.0; 9], 2).unwrap_err();
+    assert!(matches!(error, Error::Shape { .. }), "{error}");
+    let error = Interventional::new(&forest, &[], 0).unwrap_err();
+    assert!(matches!(error, Error::Empty { .. }), "{error}");
+}
+
+/// Rules integrate powers as far as they should.
+#[test]
+fn rules_are_exact() {
+    for rule in &rule::RULES {
+        let (nodes, weights) = (rule.nodes(), rule.weights());
+        for power in 0..2 * rule.points() as i32 {
+            let terms = nodes.iter().zip(&weights);
+            let sum: f64 = terms
+                .map(|(&t, &w)| f64::from(w) * f64::from(t).powi(power))
+                .sum();
+            let exact = 1.0 / f64::from(power + 1);
+            assert!((sum / exact - 1.0).abs() < 2e-6, "{rule:?} {power} {sum}");
+        }
+    }
+    assert_eq!(rule::of(0).points(), 2);
+    assert_eq!(rule::of(5).points(), 3);
+    assert_eq!(rule::of(32).points(), 16);
+}
