@@ -74,7 +74,9 @@ fn main() -> Result<()> {
     if let Some(hour) = names.iter().position(|name| name == "sched_dep") {
         let found = PartialDependence::new()
             .grid_resolution(5)
-            .of(x, hour, |x| Ok(model.predict_proba(x)?.column(1).to_owned()))?;
+            .of(x, hour, |x| {
+                Ok(model.predict_proba(x)?.column(1).to_owned())
+            })?;
         println!("\nminute of departure, probability of being late");
         for (minute, p) in found.grid.iter().zip(&found.average) {
             println!("{minute:>8.0} {p:.3}");

@@ -47,26 +47,32 @@ fn case(which: &'static str, rows: usize, trees: usize) -> Case {
         _ => side,
     };
     let name = format!("{which} {rows}x{FEATURES}, {trees} trees of depth {DEPTH}");
-    Case::new("explain", name, 4 * rows * (FEATURES + each), 0, move |device| {
-        let (forest, covers) = forest(trees)?;
-        let x = numbers(rows * FEATURES);
-        let shap = PathDependent::new(&forest, &covers)?;
-        let background = numbers((BACKGROUND + 7) * FEATURES);
-        let background = &background[7 * FEATURES..];
-        let against = Interventional::new(&forest, background, BACKGROUND)?;
-        let device = device.clone();
-        Ok(move || -> Result<()> {
-            let found = match which {
-                "values" => shap.values(&device, &x, rows)?,
-                "interactions" => shap.interactions(&device, &x, rows)?,
-                _ => against.values(&device, &x, rows)?,
-            };
-            match found.is_empty() {
-                true => Err(Error::empty("explanations")),
-                false => Ok(()),
-            }
-        })
-    })
+    Case::new(
+        "explain",
+        name,
+        4 * rows * (FEATURES + each),
+        0,
+        move |device| {
+            let (forest, covers) = forest(trees)?;
+            let x = numbers(rows * FEATURES);
+            let shap = PathDependent::new(&forest, &covers)?;
+            let background = numbers((BACKGROUND + 7) * FEATURES);
+            let background = &background[7 * FEATURES..];
+            let against = Interventional::new(&forest, background, BACKGROUND)?;
+            let device = device.clone();
+            Ok(move || -> Result<()> {
+                let found = match which {
+                    "values" => shap.values(&device, &x, rows)?,
+                    "interactions" => shap.interactions(&device, &x, rows)?,
+                    _ => against.values(&device, &x, rows)?,
+                };
+                match found.is_empty() {
+                    true => Err(Error::empty("explanations")),
+                    false => Ok(()),
+                }
+            })
+        },
+    )
 }
 
 pub(crate) fn cases(scale: Scale) -> Vec<Case> {

@@ -117,7 +117,10 @@ fn any_shape(device: &Device) {
                     settled("shap", shap.values(device, numbers, rows));
                     settled("shap", shap.interactions(device, numbers, rows));
                     let against = shap::Interventional::new(&trees, numbers, rows);
-                    settled("shap", against.and_then(|s| s.values(device, numbers, rows)));
+                    settled(
+                        "shap",
+                        against.and_then(|s| s.values(device, numbers, rows)),
+                    );
                 }
             }
         }

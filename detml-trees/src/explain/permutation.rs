@@ -49,8 +49,9 @@ impl PermutationImportances {
     #[must_use]
     pub fn mean(&self) -> Array1<f64> {
         let count = self.importances.ncols() as f64;
-        self.importances
-            .map_axis(Axis(1), |row| row.iter().fold(0.0, |sum, x| sum + x) / count)
+        self.importances.map_axis(Axis(1), |row| {
+            row.iter().fold(0.0, |sum, x| sum + x) / count
+        })
     }
 
     /// The standard deviation over the repeats, for each feature (`importances_std`): that of

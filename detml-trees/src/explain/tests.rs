@@ -87,7 +87,10 @@ fn near<'a>(
     let mut worst = 0.0f64;
     for (i, (&got, &expected)) in got.iter().zip(expected).enumerate() {
         let error = (f64::from(got) - expected).abs();
-        assert!(error <= tolerance, "{what}: {i} is {got}, expected {expected}");
+        assert!(
+            error <= tolerance,
+            "{what}: {i} is {got}, expected {expected}"
+        );
         worst = worst.max(error);
     }
     worst
@@ -132,7 +135,9 @@ fn dependence_is_that_of_scikit_learn() {
     let x = Array2::from_shape_vec((x.len() / 3, 3), x).unwrap();
     let device = Device::cpu();
     let predict = |x: ArrayView2<'_, f32>| {
-        let margins = model.forest.margins(&device, x.as_slice().unwrap(), x.nrows());
+        let margins = model
+            .forest
+            .margins(&device, x.as_slice().unwrap(), x.nrows());
         margins.map(Array1::from)
     };
     let found = PartialDependence::new()
@@ -140,7 +145,12 @@ fn dependence_is_that_of_scikit_learn() {
         .of(x.view(), 1, predict)
         .unwrap();
     near("grid", &found.grid, &numbers(expected, "grid"), 1e-6);
-    near("individual", &found.individual, &numbers(expected, "individual"), 1e-6);
+    near(
+        "individual",
+        &found.individual,
+        &numbers(expected, "individual"),
+        1e-6,
+    );
     let average = found.average.mapv(|x| x as f32);
     near("average", &average, &numbers(expected, "average"), 1e-6);
 }
@@ -160,7 +170,9 @@ fn models() -> [GradientBoostingModel; 3] {
     let two = classes.mapv(|y| y.min(1.0));
     [
         GradientBoosting::regressor().n_trees(20).fit((&x, &y)),
-        GradientBoosting::classifier().n_trees(4).fit((&x, &classes)),
+        GradientBoosting::classifier()
+            .n_trees(4)
+            .fit((&x, &classes)),
         GradientBoosting::classifier().n_trees(4).fit((&x, &two)),
     ]
     .map(|model| model.unwrap())
@@ -222,7 +234,10 @@ fn gpus_and_layouts_give_the_same_bits() {
         }
         // By the trait, an explainer, and after the file.
         let explainer = TreeExplainer::path_dependent(&model).unwrap();
-        assert_eq!(explainer.shap_values(x.view()).unwrap().bit_hash(), expected[0]);
+        assert_eq!(
+            explainer.shap_values(x.view()).unwrap().bit_hash(),
+            expected[0]
+        );
     }
 }
 
@@ -234,13 +249,20 @@ fn what_cannot_be_explained_is_refused() {
     let refused = |error: Error| matches!(error, Error::FeatureMismatch { .. });
     assert!(refused(model.shap_values(narrow).unwrap_err()));
     assert!(refused(model.shap_interaction_values(narrow).unwrap_err()));
-    assert!(refused(model.interventional_shap(x.view(), narrow).unwrap_err()));
-    assert!(refused(model.interventional_shap(narrow, x.view()).unwrap_err()));
+    assert!(refused(
+        model.interventional_shap(x.view(), narrow).unwrap_err()
+    ));
+    assert!(refused(
+        model.interventional_shap(narrow, x.view()).unwrap_err()
+    ));
     let none = x.slice(s![..0, ..]);
     let error = model.interventional_shap(x.view(), none).unwrap_err();
     assert!(matches!(error, Error::Empty { .. }), "{error}");
     assert_eq!(model.shap_values(none).unwrap().shape(), [0, 1, 5]);
-    assert_eq!(model.shap_interaction_values(none).unwrap().shape(), [0, 1, 5, 5]);
+    assert_eq!(
+        model.shap_interaction_values(none).unwrap().shape(),
+        [0, 1, 5, 5]
+    );
     let bare = Trees {
         forest: model.forest().clone(),
         covers: None,
@@ -278,20 +300,34 @@ fn importances_have_means_and_shares() {
     // No tree splits: all of the margin is expected.
     let values = flat.shap_values(x.view()).unwrap();
     let margin = flat.predict_margin(x.view()).unwrap();
-    assert!(values.slice(s![.., .., ..4]).iter().all(|&v| v.to_bits() == 0));
+    assert!(
+        values
+            .slice(s![.., .., ..4])
+            .iter()
+            .all(|&v| v.to_bits() == 0)
+    );
     assert_eq!(values.slice(s![.., .., 4]), margin);
 }
 
 #[test]
 fn permutations_rank_features_and_repeat() {
     let (x, y) = data();
-    let model = GradientBoosting::regressor().n_trees(20).fit((&x, &y)).unwrap();
+    let model = GradientBoosting::regressor()
+        .n_trees(20)
+        .fit((&x, &y))
+        .unwrap();
     let permutation = PermutationImportance::new().seed(Seed(3));
     let found = permutation.of(&model, x.view(), y.view()).unwrap();
     assert_eq!(found, permutation.of(&model, x.view(), y.view()).unwrap());
     assert_eq!(found.importances.dim(), (4, 5));
-    assert_eq!(found.baseline, model.score(x.view(), y.view(), None).unwrap());
-    let more = permutation.n_repeats(7).of(&model, x.view(), y.view()).unwrap();
+    assert_eq!(
+        found.baseline,
+        model.score(x.view(), y.view(), None).unwrap()
+    );
+    let more = permutation
+        .n_repeats(7)
+        .of(&model, x.view(), y.view())
+        .unwrap();
     assert_eq!(more.importances.slice(s![.., ..5]), found.importances);
     let other = permutation.seed(Seed(4)).of(&model, x.view(), y.view());
     assert_ne!(other.unwrap().importances, found.importances);
@@ -317,15 +353,23 @@ fn permutations_rank_features_and_repeat() {
 #[test]
 fn dependence_takes_what_it_can_and_refuses_the_rest() {
     let (x, y) = data();
-    let model = GradientBoosting::regressor().n_trees(20).fit((&x, &y)).unwrap();
+    let model = GradientBoosting::regressor()
+        .n_trees(20)
+        .fit((&x, &y))
+        .unwrap();
     let predict = |x: ArrayView2<'_, f32>| model.predict(x);
     let found = PartialDependence::new().of(x.view(), 0, predict).unwrap();
     // The 29 different values, the missing ones left out.
     assert_eq!(found.grid, Array1::from_iter((0..29).map(|i| i as f32)));
     let mut set = x.clone();
     set.column_mut(0).fill(7.0);
-    assert_eq!(found.individual.column(7), model.predict(set.view()).unwrap());
-    let spaced = PartialDependence::new().grid_resolution(5).percentiles(0.0, 1.0);
+    assert_eq!(
+        found.individual.column(7),
+        model.predict(set.view()).unwrap()
+    );
+    let spaced = PartialDependence::new()
+        .grid_resolution(5)
+        .percentiles(0.0, 1.0);
     let grid = spaced.of(x.view(), 0, predict).unwrap().grid;
     assert_eq!(grid.as_slice().unwrap(), [0.0, 7.0, 14.0, 21.0, 28.0]);
     let parameter = |result: Result<Dependence>| {

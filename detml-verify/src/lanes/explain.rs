@@ -32,9 +32,7 @@ fn parts(device: &Device, f: &Fixture, what: &Fit) -> Result<Parts> {
 }
 
 pub(super) fn lanes() -> Vec<Lane> {
-    let lane = |name: &str, what: Fit| {
-        Lane::new(name, move |device, f| parts(device, f, &what))
-    };
+    let lane = |name: &str, what: Fit| Lane::new(name, move |device, f| parts(device, f, &what));
     vec![
         lane("explain/logistic", Fit::logistic(20)),
         lane("explain/softmax", Fit::softmax()).slow(),

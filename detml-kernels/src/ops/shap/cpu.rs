@@ -187,7 +187,11 @@ fn open(ieee: Ieee, tables: &Tables, shares: &[f32], ratios: &mut [[f32; POINTS]
 #[inline(always)]
 fn fold(ieee: Ieee, segment: usize, part: &[f32], sums: &mut [f32]) {
     for (sum, &part) in sums.iter_mut().zip(part) {
-        *sum = if segment == 0 { part } else { ieee.add(*sum, part) };
+        *sum = if segment == 0 {
+            part
+        } else {
+            ieee.add(*sum, part)
+        };
     }
 }
 

@@ -43,14 +43,7 @@ fn keys(
 
 /// Looks up which features of a path pass, bit by bit.
 #[cube]
-fn look(
-    keys: &Array<u32>,
-    steps: &Array<Words>,
-    first: u32,
-    end: u32,
-    row: u32,
-    rows: u32,
-) -> u32 {
+fn look(keys: &Array<u32>, steps: &Array<Words>, first: u32, end: u32, row: u32, rows: u32) -> u32 {
     let mut pass = 0u32;
     for at in first..end {
         let step = steps[at as usize];
@@ -152,7 +145,11 @@ fn path_values(
                 let mut sum = 0.0f32;
                 #[unroll(unroll)]
                 for q in 0..points {
-                    sum = ieee.fma(products[q as usize], ratios[(at * points + q) as usize], sum);
+                    sum = ieee.fma(
+                        products[q as usize],
+                        ratios[(at * points + q) as usize],
+                        sum,
+                    );
                 }
                 let open = (pass >> (at - first)) & 1u32;
                 let sum = ieee.select(open == 1u32, sum, shut);
@@ -422,29 +419,35 @@ const VALUES: &str = "shap_values";
 const PAIRS: &str = "shap_pairs";
 
 fn against_kernel(profile: FloatProfile) -> Kernel {
-    Kernel::new("shap_background", profile, (), CubeDim::new_1d(UNITS), |d| {
-        let ieee = d.ieee();
-        let (keys, cells, starts) = (d.input(), d.input(), d.input());
-        let (steps, set_starts, sets) = (d.input::<Words>(), d.input(), d.input());
-        let (worths, orders, out) = (d.input(), d.input(), d.output());
-        let [rows, slots, total] = [(); 3].map(|()| d.scalar::<u32>());
-        against::expand(
-            d.scope(),
-            ieee,
-            keys,
-            cells,
-            starts,
-            steps,
-            set_starts,
-            sets,
-            worths,
-            orders,
-            out,
-            rows,
-            slots,
-            total,
-        );
-    })
+    Kernel::new(
+        "shap_background",
+        profile,
+        (),
+        CubeDim::new_1d(UNITS),
+        |d| {
+            let ieee = d.ieee();
+            let (keys, cells, starts) = (d.input(), d.input(), d.input());
+            let (steps, set_starts, sets) = (d.input::<Words>(), d.input(), d.input());
+            let (worths, orders, out) = (d.input(), d.input(), d.output());
+            let [rows, slots, total] = [(); 3].map(|()| d.scalar::<u32>());
+            against::expand(
+                d.scope(),
+                ieee,
+                keys,
+                cells,
+                starts,
+                steps,
+                set_starts,
+                sets,
+                worths,
+                orders,
+                out,
+                rows,
+                slots,
+                total,
+            );
+        },
+    )
 }
 
 fn fold_kernel(profile: FloatProfile) -> Kernel {
@@ -467,23 +470,29 @@ fn fold_kernel(profile: FloatProfile) -> Kernel {
 }
 
 fn fold_pairs_kernel(profile: FloatProfile) -> Kernel {
-    Kernel::new("shap_fold_pairs", profile, (), CubeDim::new_1d(UNITS), |d| {
-        let ieee = d.ieee();
-        let (values, parts, out) = (d.input(), d.input(), d.output());
-        let [rows, slots, outputs, segments, total] = [(); 5].map(|()| d.scalar::<u32>());
-        fold_pairs::expand(
-            d.scope(),
-            ieee,
-            values,
-            parts,
-            out,
-            rows,
-            slots,
-            outputs,
-            segments,
-            total,
-        );
-    })
+    Kernel::new(
+        "shap_fold_pairs",
+        profile,
+        (),
+        CubeDim::new_1d(UNITS),
+        |d| {
+            let ieee = d.ieee();
+            let (values, parts, out) = (d.input(), d.input(), d.output());
+            let [rows, slots, outputs, segments, total] = [(); 5].map(|()| d.scalar::<u32>());
+            fold_pairs::expand(
+                d.scope(),
+                ieee,
+                values,
+                parts,
+                out,
+                rows,
+                slots,
+                outputs,
+                segments,
+                total,
+            );
+        },
+    )
 }
 
 /// Paths on a device.

@@ -50,7 +50,10 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn new(rule: &Rule) -> Self {
         let nodes = rule.nodes();
-        let closed = nodes.iter().rev().map(|&mirror| Ieee::PLAIN.div(-1.0, mirror));
+        let closed = nodes
+            .iter()
+            .rev()
+            .map(|&mirror| Ieee::PLAIN.div(-1.0, mirror));
         Self {
             closed: closed.collect(),
             weights: rule.weights(),

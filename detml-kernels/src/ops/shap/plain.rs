@@ -9,10 +9,10 @@ const IEEE: Ieee = Ieee::PLAIN;
 
 /// A feature on the way to a leaf.
 #[derive(Clone, Copy)]
-struct Step {
-    feature: u32,
-    pass: bool,
-    share: f64,
+pub(super) struct Step {
+    pub(super) feature: u32,
+    pub(super) pass: bool,
+    pub(super) share: f64,
 }
 
 fn goes_left(node: &Node, value: f32) -> bool {
@@ -24,7 +24,7 @@ fn goes_left(node: &Node, value: f32) -> bool {
 }
 
 /// The ways of a row to the leaves (features ascending) with the leaves' values.
-fn ways(nodes: &[Node], covers: &[f32], x: &[f32]) -> Vec<(Vec<Step>, f32)> {
+pub(super) fn ways(nodes: &[Node], covers: &[f32], x: &[f32]) -> Vec<(Vec<Step>, f32)> {
     let mut parents = vec![usize::MAX; nodes.len()];
     for (i, node) in nodes.iter().enumerate().filter(|(_, node)| node.left != 0) {
         parents[node.left as usize] = i;
@@ -67,11 +67,7 @@ fn ways(nodes: &[Node], covers: &[f32], x: &[f32]) -> Vec<(Vec<Step>, f32)> {
 }
 
 /// Adds up `size` sums for each output: `add` gives each leaf's, in order.
-fn folded(
-    forest: &Forest,
-    size: usize,
-    mut add: impl FnMut(usize, &mut [f32]),
-) -> Vec<Vec<f32>> {
+fn folded(forest: &Forest, size: usize, mut add: impl FnMut(usize, &mut [f32])) -> Vec<Vec<f32>> {
     let outputs = forest.base().len();
     let fold = |output: usize| {
         let trees: Vec<usize> = (output..forest.trees()).step_by(outputs).collect();
@@ -110,7 +106,9 @@ fn trees<'a>(forest: &'a Forest, covers: &'a [f32]) -> Trees<'a> {
         .map(|s| (&forest.nodes()[s[0]..s[1]], &covers[s[0]..s[1]]))
         .collect();
     let x = vec![0.0; forest.features()];
-    let all = trees.iter().flat_map(|(nodes, covers)| ways(nodes, covers, &x));
+    let all = trees
+        .iter()
+        .flat_map(|(nodes, covers)| ways(nodes, covers, &x));
     let longest = all.map(|(steps, _)| steps.len()).max().unwrap_or(0);
     Trees { trees, longest }
 }

@@ -84,7 +84,10 @@ fn rows_of(forest: &Forest, rows: usize) -> Vec<f32> {
     }
     for (i, x) in x.iter_mut().enumerate().filter(|(i, _)| i % 3 != 0) {
         let column = (i % forest.features()) as u32;
-        let near = nodes.iter().cycle().skip(hash(3, i as u32) as usize % nodes.len());
+        let near = nodes
+            .iter()
+            .cycle()
+            .skip(hash(3, i as u32) as usize % nodes.len());
         if let Some(node) = near.take(nodes.len()).find(|node| node.feature == column) {
             let key = Ieee::PLAIN.order_key(node.threshold) + hash(5, i as u32) % 2;
             *x = Ieee::PLAIN.from_total_key(key);
@@ -240,7 +243,11 @@ fn rows_are_alone(device: &Device) {
     let others = against.values(device, &x, 150).unwrap();
     for row in [0, 1, 15, 16, 63, 64, 149] {
         let x = &x[row * 7..][..7];
-        assert_bits("values", &shap.values(device, x, 1).unwrap(), &values[row * 16..][..16]);
+        assert_bits(
+            "values",
+            &shap.values(device, x, 1).unwrap(),
+            &values[row * 16..][..16],
+        );
         let matrix = shap.interactions(device, x, 1).unwrap();
         assert_bits("interactions", &matrix, &matrices[row * 128..][..128]);
         let other = against.values(device, x, 1).unwrap();
@@ -313,9 +320,8 @@ fn game(forest: &Forest, covers: &[f32], x: &[f32]) -> Vec<f64> {
     let trees: Vec<_> = forest.starts().windows(2).collect();
     (0..1u32 << forest.features())
         .map(|known| {
-            let worth = |s: &&[usize]| {
-                worth(&forest.nodes()[s[0]..s[1]], &covers[s[0]..s[1]], x, known)
-            };
+            let worth =
+                |s: &&[usize]| worth(&forest.nodes()[s[0]..s[1]], &covers[s[0]..s[1]], x, known);
             trees.iter().map(worth).sum()
         })
         .collect()
@@ -368,7 +374,11 @@ fn values_are_those_of_the_definition() {
                     error(1, matrices[at], pairs[i * n + j]);
                 }
             }
-            error(0, values[row * (n + 1) + n], all[0] + f64::from(forest.base()[0]));
+            error(
+                0,
+                values[row * (n + 1) + n],
+                all[0] + f64::from(forest.base()[0]),
+            );
             // A row whose unknown features are another's.
             let mut mean = vec![0.0; all.len()];
             for other in background.chunks_exact(n) {
@@ -388,7 +398,11 @@ fn values_are_those_of_the_definition() {
                 for i in 0..n {
                     error(2, others[row * (n + 1) + i], exact[i]);
                 }
-                error(2, others[row * (n + 1) + n], mean[0] + f64::from(forest.base()[0]));
+                error(
+                    2,
+                    others[row * (n + 1) + n],
+                    mean[0] + f64::from(forest.base()[0]),
+                );
             }
         }
     }
@@ -506,4 +520,60 @@ fn rules_are_exact() {
     assert_eq!(rule::of(0).points(), 2);
     assert_eq!(rule::of(5).points(), 3);
     assert_eq!(rule::of(32).points(), 16);
+}
+
+/// A path's values in `f64`, by the sizes of the sets that the others form: all terms have one
+/// sign, and nothing is divided out again.
+fn by_sizes(steps: &[plain::Step], leaf: f64, values: &mut [f64]) {
+    let n = steps.len();
+    for (i, step) in steps.iter().enumerate() {
+        let mut sizes = vec![0.0; n];
+        sizes[0] = 1.0;
+        for (_, other) in steps.iter().enumerate().filter(|(j, _)| *j != i) {
+            for k in (0..n).rev() {
+                let below = if k > 0 && other.pass {
+                    sizes[k - 1]
+                } else {
+                    0.0
+                };
+                sizes[k] = sizes[k] * other.share + below;
+            }
+        }
+        // k! (n - 1 - k)! / n!
+        let mut weight = 1.0 / n as f64;
+        let mut sum = 0.0;
+        for (k, size) in sizes.iter().enumerate() {
+            sum += weight * size;
+            weight *= (k + 1) as f64 / (n - 1 - k).max(1) as f64;
+        }
+        let pass = f64::from(u8::from(step.pass));
+        values[step.feature as usize] += leaf * (pass - step.share) * sum;
+    }
+}
+
+/// The error on long paths, in units of the largest leaves' sum.
+#[test]
+fn long_paths_are_accurate() {
+    let mut worst = 0.0f64;
+    for (seed, features) in [(3, 16), (5, 24), (7, 32), (11, 32)] {
+        let (forest, covers) = forest(seed, [features, 5, 1], true);
+        let n = features as usize;
+        let x = rows_of(&forest, 100);
+        let shap = PathDependent::new(&forest, &covers).unwrap();
+        let got = shap.values(&Device::cpu(), &x, 100).unwrap();
+        for (x, got) in x.chunks_exact(n).zip(got.chunks_exact(n + 1)) {
+            let mut exact = vec![0.0; n];
+            for s in forest.starts().windows(2) {
+                let nodes = &forest.nodes()[s[0]..s[1]];
+                for (steps, leaf) in plain::ways(nodes, &covers[s[0]..s[1]], x) {
+                    by_sizes(&steps, f64::from(leaf), &mut exact);
+                }
+            }
+            for (&got, exact) in got.iter().zip(exact) {
+                worst = worst.max((f64::from(got) - exact).abs() / scale(&forest));
+            }
+        }
+    }
+    println!("worst error {worst:e}");
+    assert!(worst < 1e-6, "{worst:e}");
 }
