@@ -3,6 +3,7 @@
 pub(crate) mod attention;
 pub(crate) mod conv;
 pub(crate) mod elementwise;
+pub(crate) mod explain;
 pub(crate) mod gemm;
 pub(crate) mod histogram;
 pub(crate) mod launch;
@@ -86,6 +87,7 @@ pub(crate) fn all(scale: Scale) -> Vec<Case> {
     cases.extend(rowwise::cases(scale));
     cases.extend(movement::cases(scale));
     cases.extend(near::cases(scale));
+    cases.extend(explain::cases(scale));
     cases.extend(recurrence::cases(scale));
     cases.extend(conv::cases(scale));
     cases.extend(sort::cases(scale));

@@ -15,6 +15,7 @@ use detml_kernels::ops::gemm::{Matrix, matmul};
 use detml_kernels::ops::neighbors::{Metric, nearest};
 use detml_kernels::ops::reduce::{Axis, mean_variance, sum};
 use detml_kernels::ops::segment::{self, Segments};
+use detml_kernels::ops::shap::PathDependent;
 use detml_kernels::ops::sort::{Order, argsort, sort, sort_by_key};
 use detml_kernels::ops::{gather, histogram, runs, scan, scatter, topk, transpose};
 use detml_kernels::{Buffer, Device};
@@ -411,6 +412,29 @@ fn rows() -> Vec<Row> {
                 Ok(Box::new(move || {
                     let margins = forest.margins(&device, &x, N / 20)?;
                     Ok(one(4 * N / 20, margins))
+                }))
+            },
+        },
+        Row {
+            name: "Shapley values of 10,000 rows and 20 features",
+            bound: |threads| threads << 16,
+            gpu: 5 * N,
+            make: |device| {
+                let device = device.clone();
+                let x: Vec<f32> = words(N).iter().map(|&w| w as f32).collect();
+                let node = |left, value| Node {
+                    left,
+                    feature: 0,
+                    threshold: 1e9,
+                    missing_left: true,
+                    value,
+                };
+                let nodes = vec![node(1, 0.0), node(0, 1.0), node(0, 2.0)];
+                let forest = Forest::new(20, vec![0.0], vec![0, 3], nodes)?;
+                let shap = PathDependent::new(&forest, &[3.0, 1.0, 2.0])?;
+                Ok(Box::new(move || {
+                    let values = shap.values(&device, &x, N / 20)?;
+                    Ok(one(4 * N / 20 * 21, values))
                 }))
             },
         },

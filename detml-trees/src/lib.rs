@@ -7,6 +7,7 @@
 mod binning;
 mod boosting;
 mod exact;
+pub mod explain;
 
 pub use boosting::{
     EvalHistory, GradientBoosting, GradientBoostingModel, Importance, Loss, Metric,

@@ -20,6 +20,7 @@ pub mod scan;
 pub mod scatter;
 pub mod segment;
 pub mod selective_scan;
+pub mod shap;
 #[cfg(test)]
 mod shapes;
 pub mod sort;
@@ -55,6 +56,7 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         scatter::kernels(profile),
         segment::kernels(profile),
         selective_scan::kernels(profile),
+        shap::kernels(profile),
         sort::kernels(profile),
         storage::kernels(profile),
         topk::kernels(profile),

@@ -102,6 +102,27 @@ fn any_shape(device: &Device) {
             settled("segments", segment::sum(x, rows, &groups));
             settled("fill", elementwise::fill(device, rows, 1.0f32));
             settled("iota", elementwise::iota(device, rows, 1, 1));
+            let leaf = forest::Node {
+                left: 0,
+                feature: 0,
+                threshold: 0.0,
+                missing_left: true,
+                value: 1.0,
+            };
+            for features in [0, 3, 1 << 26] {
+                let trees = forest::Forest::new(features, vec![0.5], vec![0, 1], vec![leaf]);
+                let trees = trees.unwrap();
+                let shap = shap::PathDependent::new(&trees, &[1.0]).unwrap();
+                for numbers in [&moderate(1, 6)[..], &[]] {
+                    settled("shap", shap.values(device, numbers, rows));
+                    settled("shap", shap.interactions(device, numbers, rows));
+                    let against = shap::Interventional::new(&trees, numbers, rows);
+                    settled(
+                        "shap",
+                        against.and_then(|s| s.values(device, numbers, rows)),
+                    );
+                }
+            }
         }
     }
 }

@@ -2,7 +2,7 @@ mod eval;
 mod fit;
 mod model;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use detml_core::{Design, DesignRules, Fit, IntoDesign, Progress, Result, Seed};
 use detml_kernels::Device;
@@ -10,6 +10,7 @@ use detml_kernels::ops::boosting::{self as ops, Growth};
 
 pub use eval::{EvalHistory, Metric};
 pub use model::{GradientBoostingModel, Importance};
+pub(crate) use model::{rules, timed};
 
 /// Gradient boosting of decision trees.
 ///

@@ -1,5 +1,6 @@
 use super::eval::class_of;
 use super::{EvalHistory, Loss, Metric};
+use crate::explain::ExplainTrees;
 use detml_core::{
     DesignRules, Error, ExecutionReport, ModelFile, Persist, Predict, PredictProba, Result, Score,
     encode_labels, metrics,
@@ -41,12 +42,16 @@ pub(super) struct Parts {
 /// How features are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Importance {
-    /// The sum of the gains of the feature's splits.
+    /// The sum of the gains of the feature's splits (XGBoost's `total_gain`, LightGBM's `gain`).
     Gain,
-    /// The sum of the Hessians of the rows at the feature's splits.
+    /// The sum of the Hessians of the rows at the feature's splits (XGBoost's `total_cover`).
     Cover,
-    /// The number of the feature's splits.
+    /// The number of the feature's splits (XGBoost's `weight`, LightGBM's `split`).
     Splits,
+    /// The mean gain of the feature's splits (XGBoost's `gain`).
+    MeanGain,
+    /// The mean over the feature's splits of the Hessians at them (XGBoost's `cover`).
+    MeanCover,
 }
 
 impl GradientBoostingModel {
@@ -154,8 +159,8 @@ impl GradientBoostingModel {
         &self.parts.report
     }
 
-    /// The importance of each feature; all 0 without a split. Summed in `f64` in the order of the
-    /// trees.
+    /// The importance of each feature; 0 for one without a split. Summed in `f64` in the order of
+    /// the trees.
     #[must_use]
     pub fn feature_importance(&self, importance: Importance) -> Array1<f64> {
         let Parts {
@@ -165,16 +170,35 @@ impl GradientBoostingModel {
             ..
         } = &self.parts;
         let mut sums = Array1::zeros(forest.features());
+        let mut splits: Array1<f64> = Array1::zeros(forest.features());
         for (node, (&gain, &cover)) in forest.nodes().iter().zip(gains.iter().zip(covers)) {
             if node.left != 0 {
+                splits[node.feature as usize] += 1.0;
                 sums[node.feature as usize] += match importance {
-                    Importance::Gain => f64::from(gain),
-                    Importance::Cover => f64::from(cover),
+                    Importance::Gain | Importance::MeanGain => f64::from(gain),
+                    Importance::Cover | Importance::MeanCover => f64::from(cover),
                     Importance::Splits => 1.0,
                 };
             }
         }
+        if matches!(importance, Importance::MeanGain | Importance::MeanCover) {
+            // Without a split the sum is 0 too.
+            sums.zip_mut_with(&splits, |sum, &splits| *sum /= splits.max(1.0));
+        }
         sums
+    }
+
+    /// The [importance](Self::feature_importance) of each feature as a share of all: they sum
+    /// to 1 but for rounding, as XGBoost's and scikit-learn's `feature_importances_`; all 0 if
+    /// every importance is.
+    #[must_use]
+    pub fn feature_importance_shares(&self, importance: Importance) -> Array1<f64> {
+        let mut shares = self.feature_importance(importance);
+        let sum = shares.iter().fold(0.0, |sum, x| sum + x);
+        if sum > 0.0 {
+            shares.mapv_inplace(|x| x / sum);
+        }
+        shares
     }
 
     /// The raw margins (rows x outputs) of `x` (rows x features): predictions of a regressor,
@@ -239,12 +263,12 @@ impl GradientBoostingModel {
     }
 }
 
-fn rules() -> DesignRules {
+pub(crate) fn rules() -> DesignRules {
     DesignRules::supervised().allow_nan().allow_infinite()
 }
 
 /// Runs `work` and notes it.
-pub(super) fn timed<T>(
+pub(crate) fn timed<T>(
     report: &mut ExecutionReport,
     operation: &'static str,
     device: &Device,
@@ -265,6 +289,16 @@ pub(super) fn timed<T>(
 fn shaped(rows: usize, columns: usize, values: Vec<f32>) -> Result<Array2<f32>> {
     Array2::from_shape_vec((rows, columns), values)
         .map_err(|error| Error::internal(format!("margins: {error}")))
+}
+
+impl ExplainTrees for GradientBoostingModel {
+    fn forest(&self) -> &Forest {
+        &self.parts.forest
+    }
+
+    fn covers(&self) -> Option<&[f32]> {
+        Some(&self.parts.covers)
+    }
 }
 
 impl Predict for GradientBoostingModel {

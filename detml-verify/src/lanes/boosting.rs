@@ -48,6 +48,11 @@ impl Fit {
         }
     }
 
+    /// A fit of three classes.
+    pub(crate) fn softmax() -> Self {
+        Self::new(Target::Softmax)
+    }
+
     fn builder(&self) -> GradientBoosting {
         let mut builder = match self.target {
             Target::Squared => GradientBoosting::regressor(),
@@ -202,7 +207,7 @@ pub(crate) const SAME: [(&str, &str); 10] = [
 pub(super) fn lanes() -> Vec<Lane> {
     let squared = Fit::new(Target::Squared);
     let logistic = Fit::new(Target::Logistic);
-    let softmax = Fit::new(Target::Softmax);
+    let softmax = Fit::softmax();
     let lane = |name: &str, what: Fit| {
         Lane::new(format!("boosting/{name}"), move |device, f| {
             parts(device, f, &what)

@@ -4,6 +4,7 @@ mod attention;
 pub(crate) mod boosting;
 mod conv;
 mod elementwise;
+mod explain;
 mod gemm;
 mod host;
 mod layout;
@@ -105,6 +106,7 @@ pub fn lanes() -> Vec<Lane> {
     all.extend(near::lanes());
     all.extend(recurrence::lanes());
     all.extend(boosting::lanes());
+    all.extend(explain::lanes());
     all.extend(host::lanes());
     all
 }
