@@ -2,13 +2,14 @@ mod eval;
 mod fit;
 mod model;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use detml_core::{Design, DesignRules, Fit, IntoDesign, Progress, Result, Seed};
 use detml_kernels::Device;
 use detml_kernels::ops::boosting::{self as ops, Growth};
 
 pub use eval::{EvalHistory, Metric};
+pub(crate) use model::timed;
 pub use model::{GradientBoostingModel, Importance};
 
 /// Gradient boosting of decision trees.

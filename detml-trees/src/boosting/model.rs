@@ -142,6 +142,21 @@ impl GradientBoostingModel {
         self.parts.class_names.as_deref()
     }
 
+    /// The trees and base margins.
+    pub(crate) fn forest(&self) -> &Forest {
+        &self.parts.forest
+    }
+
+    /// The gain of each node of the forest.
+    pub(crate) fn gains(&self) -> &[f32] {
+        &self.parts.gains
+    }
+
+    /// The sum of Hessians of each node of the forest.
+    pub(crate) fn covers(&self) -> &[f32] {
+        &self.parts.covers
+    }
+
     /// The metric on each eval set, in the order they were given.
     #[must_use]
     pub fn history(&self) -> &[EvalHistory] {
@@ -244,7 +259,7 @@ fn rules() -> DesignRules {
 }
 
 /// Runs `work` and notes it.
-pub(super) fn timed<T>(
+pub(crate) fn timed<T>(
     report: &mut ExecutionReport,
     operation: &'static str,
     device: &Device,

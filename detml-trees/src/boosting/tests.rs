@@ -431,7 +431,7 @@ fn t11_categories_are_their_codes() {
 
 /// The GPUs that this build can use, the first of each backend; absent ones read OWED, and fail
 /// with `DETML_REQUIRE_DEVICES` set.
-pub(super) fn gpus() -> Vec<Device> {
+pub(crate) fn gpus() -> Vec<Device> {
     [
         (Backend::Cuda(0), cfg!(feature = "cuda")),
         (Backend::Hip(0), cfg!(feature = "hip")),
