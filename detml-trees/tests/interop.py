@@ -178,9 +178,20 @@ def write_xgboost():
 
     linear = xgb.train(dict(booster="gblinear", objective="reg:squarederror", nthread=1), xgb.DMatrix(np.nan_to_num(d.x), label=d.y), 1)
     cases.refused(*save(linear, "linear", "json"), "gblinear")
-    coded = xgb.DMatrix(np.nan_to_num(d.x[:, 1:2]) + 2, label=d.y, feature_types=["c"], enable_categorical=True)
-    categorical = xgb.train(dict(objective="reg:squarederror", nthread=1, tree_method="hist", max_depth=1, max_cat_to_onehot=1), coded, 1)
-    cases.refused(*save(categorical, "categorical", "ubj"), "categorical")
+    if major >= 3:
+        # Codes of 12 and 5 categories in columns 0 and 2, missing ones too.
+        c = Data(1)
+        codes = np.array([np.floor(np.abs(c.x[:, 0]) * 9) % 12, c.x[:, 1], np.floor(np.abs(c.x[:, 2]) * 7) % 5, c.x[:, 3]]).T
+        y = np.nan_to_num(np.sin(codes[:, 0] * 5) + np.cos(codes[:, 2] * 3) + codes[:, 1] * 0.3)
+        for name, onehot in (("onehot", 100), ("sets", 1)):
+            data = xgb.DMatrix(codes, label=y, feature_types=["c", "q", "c", "q"], enable_categorical=True)
+            booster = xgb.train(dict(objective="reg:squarederror", nthread=1, tree_method="hist", max_depth=4, max_cat_to_onehot=onehot), data, 3)
+            file, format = save(booster, f"categories-{name}", "json" if onehot > 1 else "ubj")
+            x = codes[:40].astype(np.float32)
+            x[:15, 0] = np.arange(15)
+            x[20:28, 2] = np.arange(8)
+            q = xgb.DMatrix(x, feature_types=["c", "q", "c", "q"], enable_categorical=True)
+            cases.add(file, format, x, booster.predict(q, output_margin=True), booster.predict(q))
     cases.write()
 
 
@@ -262,7 +273,21 @@ def write_lightgbm():
         cases.refused(f"lgb-{name}.txt", "lightgbm-text", what)
 
     refused("linear", "linear tree", np.nan_to_num(Data(1).x), linear_tree=True)
-    refused("categorical", "categorical", np.nan_to_num(Data(1).x[:, 1:2]) + 2, categorical_feature=[0], max_cat_to_onehot=1, min_data_per_group=5)
+    c = Data(1)
+    codes = np.array([np.floor(np.abs(c.x[:, 0]) * 9) % 12, c.x[:, 1], np.floor(np.abs(c.x[:, 2]) * 20) % 40, c.x[:, 3]]).T
+    y = np.nan_to_num(np.sin(codes[:, 0] * 5) + np.cos(codes[:, 2] * 3) + codes[:, 1] * 0.3)
+    for name, most in (("onehot", 100), ("sets", 1)):
+        params = dict(objective="regression", num_leaves=8, min_data_in_leaf=2, min_data_per_group=1, cat_smooth=0.1, cat_l2=0.1, max_cat_to_onehot=most)
+        booster = lgb.train(dict(verbose=-1, num_threads=1, **params), lgb.Dataset(codes, y, categorical_feature=[0, 2]), 3)
+        file = f"lgb-categories-{name}.txt"
+        booster.save_model(DATA / file)
+        text = (DATA / file).read_text()
+        (DATA / file).write_text(text[: text.index("\nparameters:")] + "\nparameters:\n\nend of parameters\n")
+        booster = lgb.Booster(model_file=str(DATA / file))
+        x = codes[:60].astype(np.float32)
+        x[:20, 0] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 40, -1, -0.5, 0.5, 3.99, 1e6, -np.inf]
+        x[20:, 2] = np.arange(40)
+        cases.add(file, "lightgbm-text", x, booster.predict(x, raw_score=True), booster.predict(x))
     cases.write()
 
 

@@ -162,9 +162,9 @@ pub(super) fn from_json(bytes: &[u8]) -> Result<TreeEnsemble> {
     let base = bias.iter().map(|&bias| bias as f32).collect();
     let mut grove = Grove::new(ORIGIN, base);
     let mut add = |tree: &Levelled, value: &dyn Fn(usize, usize) -> f64| {
-        for output in 0..outputs {
-            grove.add(output, tree, |node| (scale * value(node, output)) as f32);
-        }
+        (0..outputs).try_for_each(|output| {
+            grove.add(output, tree, |node| (scale * value(node, output)) as f32)
+        })
     };
     match (&file.oblivious_trees, &file.trees) {
         (Some(trees), None) => {
@@ -173,7 +173,7 @@ pub(super) fn from_json(bytes: &[u8]) -> Result<TreeEnsemble> {
                 let first = tree.leaf_values.len() / outputs - 1;
                 add(&levelled, &|node, output| {
                     tree.leaf_values[(node - first) * outputs + output]
-                });
+                })?;
             }
         }
         (None, Some(trees)) => {
@@ -195,7 +195,7 @@ pub(super) fn from_json(bytes: &[u8]) -> Result<TreeEnsemble> {
                 add(&levelled, &|node, output| match nodes[node] {
                     Flat::Leaf(first) => values[first + output],
                     Flat::Split { .. } => 0.0,
-                });
+                })?;
             }
         }
         _ => {

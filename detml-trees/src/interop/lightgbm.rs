@@ -4,6 +4,7 @@
 //! row's way that of `Tree::NumericalDecision`. What follows `end of trees` (importances and
 //! parameters) has no say in predictions and isn't read.
 
+use super::categories::Categories;
 use super::tree::{Grove, Kind, Levelled, Origin, not_above};
 use super::{Library, Link, Parts, TreeEnsemble};
 use detml_core::Result;
@@ -54,17 +55,18 @@ pub(super) fn from_text(bytes: &[u8]) -> Result<TreeEnsemble> {
             )));
         }
         let (lists, next) = block(&mut lines, &format!("tree {number}"))?;
-        trees.push(Tree::new(trees.len(), &lists)?);
+        trees.push(lists);
         mark = next;
     }
     let rounds = (trees.len() / outputs).max(1) as f64;
     let mut grove = Grove::new(ORIGIN, vec![0.0; outputs]);
-    for (i, tree) in trees.iter().enumerate() {
+    for (i, lists) in trees.iter().enumerate() {
+        let tree = Tree::new(i, lists)?;
         grove.add(i % outputs, &tree.levelled, |node| {
             let value = tree.values[node - tree.splits];
             // Rounded once to f32.
             (if averaged { value / rounds } else { value }) as f32
-        });
+        })?;
     }
     let forest = grove.into_forest(features)?;
 
@@ -97,7 +99,13 @@ fn set_objective(parts: &mut Parts, text: &str, outputs: usize) -> Result<()> {
                     ))
                 })? as f32;
             }
-            // The number of classes is that of the trees in a round; others are of the training.
+            Some(("num_class", number)) if number != outputs.to_string() => {
+                return Err(ORIGIN.refuse(format!(
+                    "`num_class`: expected {outputs}, as trees in a round, got `{}`",
+                    number.escape_debug()
+                )));
+            }
+            // Others are of the training.
             _ => {}
         }
     }
@@ -218,12 +226,6 @@ impl Tree {
         if leaves == 0 {
             return Err(lists.refuse("num_leaves", "1 or more", "0"));
         }
-        if lists.number::<u64>("num_cat")? != 0 {
-            return Err(ORIGIN.unsupported(
-                format_args!("a categorical split (tree {tree})"),
-                "only numerical splits are read; encode categories as numbers",
-            ));
-        }
         if lists
             .entries
             .get("is_linear")
@@ -241,6 +243,7 @@ impl Tree {
         let decisions: Vec<u8> = lists.list("decision_type", splits)?;
         let lefts: Vec<i64> = lists.list("left_child", splits)?;
         let rights: Vec<i64> = lists.list("right_child", splits)?;
+        let sets = Sets::new(lists, lists.number("num_cat")?)?;
         // `!c` is the leaf of a child below 0.
         let child = |child: i64| match usize::try_from(child) {
             Ok(split) if split < splits => split,
@@ -254,21 +257,34 @@ impl Tree {
                 return Ok(Kind::Leaf);
             }
             let threshold = thresholds[node];
+            let feature = features[node];
+            let (left, right) = (child(lefts[node]), child(rights[node]));
+            if decisions[node] & 1 != 0 {
+                let codes = sets.codes(tree, node, threshold)?;
+                return Ok(Kind::Category {
+                    feature,
+                    // Numbers are cut to integers: those above -1 are the code 0.
+                    set: Categories::new(ORIGIN, tree, &codes, true, -1.0)?,
+                    missing_left: false,
+                    left,
+                    right,
+                });
+            }
             Ok(Kind::Split {
-                feature: features[node],
+                feature,
                 threshold: not_above(threshold),
                 missing_left: missing_left(tree, node, decisions[node], threshold)?,
-                left: child(lefts[node]),
-                right: child(rights[node]),
+                left,
+                right,
             })
         })?;
-        if levelled.len() != splits + leaves {
+        if levelled.reached() != splits + leaves {
             return Err(ORIGIN.refuse_tree(
                 tree,
                 format_args!(
                     "expected {} nodes, got {} that can be reached",
                     splits + leaves,
-                    levelled.len()
+                    levelled.reached()
                 ),
             ));
         }
@@ -277,6 +293,53 @@ impl Tree {
             splits,
             values,
         })
+    }
+}
+
+/// Sets of categories as bits of words.
+struct Sets {
+    /// Where each set's words start, and where the last one's end.
+    starts: Vec<usize>,
+    words: Vec<u32>,
+}
+
+impl Sets {
+    fn new(lists: &Block<'_>, sets: usize) -> Result<Self> {
+        if sets == 0 {
+            return Ok(Self {
+                starts: Vec::new(),
+                words: Vec::new(),
+            });
+        }
+        let starts: Vec<usize> = lists.list("cat_boundaries", sets.saturating_add(1))?;
+        let words = starts.last().copied().unwrap_or(0);
+        Ok(Self {
+            starts,
+            words: lists.list("cat_threshold", words)?,
+        })
+    }
+
+    /// The codes of the set whose number is the threshold.
+    fn codes(&self, tree: usize, node: usize, threshold: f64) -> Result<Vec<i64>> {
+        let set = threshold as usize;
+        let words = || {
+            let (start, end) = (self.starts.get(set)?, self.starts.get(set + 1)?);
+            self.words.get(*start..*end)
+        };
+        let words = words().filter(|_| set as f64 == threshold).ok_or_else(|| {
+            ORIGIN.refuse_tree(
+                tree,
+                format_args!(
+                    "split {node}: expected one of {} sets of categories, got {threshold}",
+                    self.starts.len().saturating_sub(1)
+                ),
+            )
+        })?;
+        let bits = 0..32 * words.len();
+        Ok(bits
+            .filter(|bit| words[bit / 32] >> (bit % 32) & 1 == 1)
+            .map(|bit| bit as i64)
+            .collect())
     }
 }
 

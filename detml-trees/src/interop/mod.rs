@@ -7,10 +7,14 @@
 //!
 //! | format | read | refused by name |
 //! |---|---|---|
-//! | [XGBoost JSON](https://xgboost.readthedocs.io/en/stable/tutorials/saving_model.html), UBJSON (1.0 to 3.x) | `gbtree`, `dart`, random forests (`num_parallel_tree`), multi-class, several targets (one tree each, or `multi_output_tree` of 3.2) | `gblinear`, categorical splits, `multi_output_tree` before 3.2, unknown objectives |
-//! | [LightGBM text](https://lightgbm.readthedocs.io/en/stable/Python-API.html) (v2 to v4) | `gbdt`, `dart`, `goss`, `rf` (`average_output`), multi-class, one-vs-all, `missing_type` None and NaN, Zero where a split sends zeros where it sends missing values | categorical splits, linear trees, `missing_type` Zero elsewhere, unknown objectives |
+//! | [XGBoost JSON](https://xgboost.readthedocs.io/en/stable/tutorials/saving_model.html), UBJSON (1.0 to 3.x) | `gbtree`, `dart`, random forests (`num_parallel_tree`), multi-class, several targets (one tree each, or `multi_output_tree` of 3.2), categorical splits | `gblinear`, `multi_output_tree` before 3.2, unknown objectives |
+//! | [LightGBM text](https://lightgbm.readthedocs.io/en/stable/Python-API.html) (v2 to v4) | `gbdt`, `dart`, `goss`, `rf` (`average_output`), multi-class, one-vs-all, `missing_type` None and NaN, Zero where a split sends zeros where it sends missing values, categorical splits | linear trees, `missing_type` Zero elsewhere, unknown objectives |
 //! | [CatBoost JSON](https://catboost.ai/docs/en/concepts/output-data_model_json) (`format="json"`) | symmetric trees, depth-wise and loss-guided trees, multi-class, one-vs-all, several targets | categorical (CTR, one-hot), text and embedding features, `RMSEWithUncertainty`, unknown losses |
 //! | scikit-learn, by [`scripts/export_sklearn.py`](https://github.com/detml/detml/blob/main/detml-trees/scripts/export_sklearn.py) | `DecisionTree*`, `ExtraTree*`, `RandomForest*`, `ExtraTrees*`, `GradientBoosting*`, `HistGradientBoosting*`, of regressors and classifiers | categorical features, several targets of a classifier, an `init` that is no constant |
+//!
+//! A split by categories (numbers of codes, as the libraries take them) becomes a search tree of
+//! thresholds with copies of the subtrees below, which is exact; trees that would take more than
+//! 65,536 nodes are refused by name.
 //!
 //! # What is the same, and what is close
 //! Every row reaches the leaf that its library sends it to: `x < t` and thresholds in `f64` become
@@ -44,6 +48,7 @@
 //! ```
 
 mod catboost;
+mod categories;
 mod export;
 mod lightgbm;
 mod sklearn;

@@ -116,11 +116,11 @@ pub(super) fn from_json(bytes: &[u8]) -> Result<TreeEnsemble> {
         match tree.output {
             None => {
                 for output in 0..outputs {
-                    grove.add(output, &levelled, |node| value(node, output));
+                    grove.add(output, &levelled, |node| value(node, output))?;
                 }
             }
             Some(output) if output < outputs && !file.average => {
-                grove.add(output, &levelled, |node| value(node, 0));
+                grove.add(output, &levelled, |node| value(node, 0))?;
             }
             Some(output) => {
                 return Err(ORIGIN.refuse_tree(
@@ -200,12 +200,12 @@ impl Tree {
                 right: child(right),
             })
         })?;
-        if levelled.len() != nodes {
+        if levelled.reached() != nodes {
             return Err(ORIGIN.refuse_tree(
                 tree,
                 format_args!(
                     "expected {nodes} nodes, got {} that can be reached",
-                    levelled.len()
+                    levelled.reached()
                 ),
             ));
         }

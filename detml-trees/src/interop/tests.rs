@@ -385,10 +385,12 @@ fn f4_hostile_files_are_refused() {
                 ("max_feature_idx=3", "max_feature_idx=-2"),
                 ("max_feature_idx=3", "max_feature_idx=9223372036854775807"),
                 ("left_child=", "left_child=0 "),
-                ("left_child=1", "left_child=0"),
-                ("left_child=1", "left_child=77"),
-                ("left_child=1", "left_child=-77"),
-                ("left_child=1", "left_child=-9223372036854775808"),
+                ("left_child=2", "left_child=0"),
+                ("left_child=2", "left_child=77"),
+                ("left_child=2", "left_child=-77"),
+                ("left_child=2", "left_child=-9223372036854775808"),
+                ("right_child=1", "right_child=2"),
+                ("right_child=1", "right_child=0"),
                 ("threshold=", "threshold=nan "),
                 ("num_cat=0", "num_cat=1"),
                 ("is_linear=0", "is_linear=1"),
@@ -453,7 +455,6 @@ fn f4_hostile_files_are_refused() {
                 ("\"slope\": 1.0", "\"slope\": -1.0"),
                 ("\"slope\": 1.0", "\"slope\": 1e300"),
                 ("\"link\": \"identity\"", "\"link\": \"probit\""),
-                ("\"classes\": null", "\"classes\": [1]"),
                 ("\"classes\": null", "\"classes\": [1, 2, 3]"),
                 ("\"feature_names\": null", "\"feature_names\": [\"a\"]"),
             ],
@@ -506,6 +507,8 @@ fn zeros_as_missing_values_are_read_where_they_can_be() {
     };
     assert_eq!(at(model("1.5", 6).unwrap()), [1.0; 5]);
     assert_eq!(at(model("-1.5", 4).unwrap()), [2.0; 5]);
+    let refused = model("nan", 8).unwrap_err();
+    assert!(matches!(refused, Error::ModelFile { .. }), "{refused}");
     for (threshold, decision) in [("1.5", 4), ("-1.5", 6), ("0", 6), ("0", 4), ("1e-36", 6)] {
         let error = model(threshold, decision).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");

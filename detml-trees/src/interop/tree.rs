@@ -1,5 +1,6 @@
 //! Trees as other libraries keep them, put into the order of a forest.
 
+use super::categories::{Categories, TOO_MANY, unfold};
 use detml_core::{Error, Result};
 use detml_kernels::ops::forest::{Forest, Node};
 
@@ -52,7 +53,25 @@ pub(super) enum Kind {
         left: usize,
         right: usize,
     },
+    Category {
+        feature: u32,
+        set: Categories,
+        missing_left: bool,
+        left: usize,
+        right: usize,
+    },
     Leaf,
+}
+
+impl Kind {
+    fn children(&self) -> Option<[usize; 2]> {
+        match *self {
+            Self::Leaf => None,
+            Self::Split { left, right, .. } | Self::Category { left, right, .. } => {
+                Some([left, right])
+            }
+        }
+    }
 }
 
 /// A tree level by level, its leaves still without values.
@@ -60,10 +79,12 @@ pub(super) struct Levelled {
     nodes: Vec<Node>,
     /// The index that each node had.
     source: Vec<usize>,
+    reached: usize,
 }
 
 impl Levelled {
-    /// The part of `count` nodes that can be reached from node 0.
+    /// The part of `count` nodes that can be reached from node 0. A split by categories becomes
+    /// several by thresholds, with copies of what is below.
     pub(super) fn new(
         origin: Origin,
         tree: usize,
@@ -79,27 +100,11 @@ impl Levelled {
         let mut seen = vec![false; count];
         seen[0] = true;
         let mut source = vec![0];
-        let mut nodes = Vec::new();
-        while let Some(&at) = source.get(nodes.len()) {
-            let Kind::Split {
-                feature,
-                threshold,
-                missing_left,
-                left,
-                right,
-            } = kind(at)?
-            else {
-                nodes.push(leaf(0.0));
-                continue;
-            };
-            nodes.push(Node {
-                left: source.len() as u32,
-                feature,
-                threshold,
-                missing_left,
-                value: 0.0,
-            });
-            for child in [left, right] {
+        let mut kinds = Vec::new();
+        let mut categories = false;
+        while let Some(&at) = source.get(kinds.len()) {
+            let kind = kind(at)?;
+            for child in kind.children().into_iter().flatten() {
                 match seen.get_mut(child) {
                     None => {
                         return Err(origin.refuse_tree(
@@ -117,12 +122,51 @@ impl Levelled {
                 }
                 source.push(child);
             }
+            categories |= matches!(kind, Kind::Category { .. });
+            kinds.push(kind);
         }
-        Ok(Self { nodes, source })
+        let reached = source.len();
+        if categories {
+            let (nodes, places) = unfold(origin, tree, &kinds)?;
+            let source = places.into_iter().map(|place| source[place]).collect();
+            return Ok(Self {
+                nodes,
+                source,
+                reached,
+            });
+        }
+        let mut next = 1;
+        let nodes = kinds
+            .into_iter()
+            .map(|kind| match kind {
+                Kind::Split {
+                    feature,
+                    threshold,
+                    missing_left,
+                    ..
+                } => {
+                    next += 2;
+                    Node {
+                        left: next - 2,
+                        feature,
+                        threshold,
+                        missing_left,
+                        value: 0.0,
+                    }
+                }
+                _ => leaf(0.0),
+            })
+            .collect();
+        Ok(Self {
+            nodes,
+            source,
+            reached,
+        })
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.nodes.len()
+    /// How many nodes of the library's were reached.
+    pub(super) fn reached(&self) -> usize {
+        self.reached
     }
 
     /// The index that each node had.
@@ -152,9 +196,13 @@ pub(super) fn leaf(value: f32) -> Node {
     }
 }
 
+/// Nodes that splits by categories may add to a file's.
+const MAX_COPIES: usize = 1 << 24;
+
 /// Gathers trees by output.
 pub(super) struct Grove {
     origin: Origin,
+    copies: usize,
     base: Vec<f32>,
     trees: Vec<Vec<Vec<Node>>>,
 }
@@ -163,14 +211,28 @@ impl Grove {
     pub(super) fn new(origin: Origin, base: Vec<f32>) -> Self {
         Self {
             origin,
+            copies: 0,
             trees: vec![Vec::new(); base.len()],
             base,
         }
     }
 
     /// The next tree of an output below the number of base margins.
-    pub(super) fn add(&mut self, output: usize, tree: &Levelled, value: impl Fn(usize) -> f32) {
+    pub(super) fn add(
+        &mut self,
+        output: usize,
+        tree: &Levelled,
+        value: impl Fn(usize) -> f32,
+    ) -> Result<()> {
+        self.copies += tree.nodes.len() - tree.reached.min(tree.nodes.len());
+        if self.copies > MAX_COPIES {
+            return Err(self.origin.unsupported(
+                format_args!("splits by categories that take {MAX_COPIES} more nodes"),
+                TOO_MANY,
+            ));
+        }
         self.trees[output].push(tree.with_values(value));
+        Ok(())
     }
 
     pub(super) fn into_forest(self, features: usize) -> Result<Forest> {
@@ -178,6 +240,7 @@ impl Grove {
             origin,
             base,
             trees,
+            ..
         } = self;
         let count = trees.first().map_or(0, Vec::len);
         if let Some(output) = trees.iter().position(|trees| trees.len() != count) {

@@ -3,6 +3,7 @@
 //! The shape is that of `doc/model.schema` and `src/tree/tree_model.cc` in XGBoost's source. A row
 //! goes to the left if its feature is below the condition, and missing values by `default_left`.
 
+use super::categories::Categories;
 use super::tree::{Grove, Kind, Levelled, Origin, below};
 use super::{Library, Link, Parts, TreeEnsemble, ubjson};
 use detml_core::Result;
@@ -94,6 +95,16 @@ struct Tree {
     default_left: Vec<Flag>,
     #[serde(default)]
     split_type: Vec<i64>,
+    /// Nodes that split by categories, and where in `categories` the codes of each are.
+    #[serde(default)]
+    categories_nodes: Vec<i64>,
+    #[serde(default)]
+    categories_segments: Vec<i64>,
+    #[serde(default)]
+    categories_sizes: Vec<i64>,
+    /// The codes that go to the right.
+    #[serde(default)]
+    categories: Vec<i64>,
     leaf_weights: Option<Vec<f32>>,
 }
 
@@ -301,13 +312,13 @@ fn build(origin: Origin, file: File) -> Result<TreeEnsemble> {
         let value = |value: f32| Ieee::PLAIN.mul(value, weight);
         let (levelled, vectors) = tree.levelled(origin, i, outputs)?;
         match vectors {
-            None => grove.add(output, &levelled, |node| value(tree.split_conditions[node])),
+            None => grove.add(output, &levelled, |node| value(tree.split_conditions[node]))?,
             Some(vectors) => {
                 for output in 0..outputs {
                     grove.add(output, &levelled, |node| {
                         let leaf = tree.right_children[node] as usize;
                         value(vectors[leaf * outputs + output])
-                    });
+                    })?;
                 }
             }
         }
@@ -375,12 +386,7 @@ impl Tree {
                 ));
             }
         }
-        if self.split_type.iter().any(|&kind| kind != 0) {
-            return Err(origin.unsupported(
-                format_args!("a categorical split (tree {tree})"),
-                "only numerical splits are read; encode categories as numbers",
-            ));
-        }
+        let categories = self.categories(origin, tree)?;
         let levelled = Levelled::new(origin, tree, nodes, |node| {
             let refuse = |what: &str, got: &dyn std::fmt::Display| {
                 Err(origin.refuse_tree(
@@ -402,35 +408,57 @@ impl Tree {
                     _ => refuse(&format!("a leaf below {leaves}"), &right),
                 };
             }
+            let child = |child: i64| usize::try_from(child).unwrap_or(usize::MAX);
+            let (left, right) = (
+                child(self.left_children[node]),
+                child(self.right_children[node]),
+            );
+            let missing_left = self.default_left[node].0;
+            let Ok(feature) = u32::try_from(self.split_indices[node]) else {
+                return refuse("a feature", &self.split_indices[node]);
+            };
+            match self.split_type.get(node) {
+                None | Some(0) => {}
+                Some(1) => {
+                    let Some(codes) = categories.get(&node) else {
+                        return refuse("categories", &"none");
+                    };
+                    return Ok(Kind::Category {
+                        feature,
+                        // Codes below 0 aren't in any set.
+                        set: Categories::new(origin, tree, codes, false, (0f32).next_down())?,
+                        missing_left,
+                        left,
+                        right,
+                    });
+                }
+                Some(other) => return refuse("a split of type 0 or 1", other),
+            }
             let Some(threshold) = below(self.split_conditions[node]) else {
                 return refuse(
                     "a condition above minus infinity",
                     &self.split_conditions[node],
                 );
             };
-            let Ok(feature) = u32::try_from(self.split_indices[node]) else {
-                return refuse("a feature", &self.split_indices[node]);
-            };
-            let child = |child: i64| usize::try_from(child).unwrap_or(usize::MAX);
             Ok(Kind::Split {
                 feature,
                 threshold,
-                missing_left: self.default_left[node].0,
-                left: child(self.left_children[node]),
-                right: child(self.right_children[node]),
+                missing_left,
+                left,
+                right,
             })
         })?;
         // Pruned nodes stay in the lists, unreachable.
-        if levelled.len().checked_add(deleted) != Some(nodes) {
+        if levelled.reached().checked_add(deleted) != Some(nodes) {
             return Err(origin.refuse_tree(
                 tree,
                 format_args!(
                     "expected {nodes} nodes, got {} and {deleted} deleted ones",
-                    levelled.len()
+                    levelled.reached()
                 ),
             ));
         }
-        let leaves = levelled.len() / 2 + 1;
+        let leaves = levelled.reached() / 2 + 1;
         match vectors {
             Some(vectors) if leaves.checked_mul(outputs) != Some(vectors.len()) => {
                 Err(origin.refuse_tree(
@@ -443,5 +471,40 @@ impl Tree {
             }
             _ => Ok((levelled, vectors)),
         }
+    }
+    /// The codes of each node that splits by categories.
+    fn categories(&self, origin: Origin, tree: usize) -> Result<BTreeMap<usize, &[i64]>> {
+        let counts = [self.categories_segments.len(), self.categories_sizes.len()];
+        if counts != [self.categories_nodes.len(); 2] {
+            return Err(origin.refuse_tree(
+                tree,
+                format_args!(
+                    "expected segments and sizes of {} nodes with categories, got {} and {}",
+                    self.categories_nodes.len(),
+                    counts[0],
+                    counts[1]
+                ),
+            ));
+        }
+        let segments = self.categories_segments.iter().zip(&self.categories_sizes);
+        let nodes = self.categories_nodes.iter().zip(segments);
+        nodes
+            .map(|(&node, (&start, &size))| {
+                let place = || {
+                    let start = usize::try_from(start).ok()?;
+                    let end = start.checked_add(usize::try_from(size).ok()?)?;
+                    Some((usize::try_from(node).ok()?, self.categories.get(start..end)?))
+                };
+                place().ok_or_else(|| {
+                    origin.refuse_tree(
+                        tree,
+                        format_args!(
+                            "expected a segment of {} categories for a node, got {size} from {start} for {node}",
+                            self.categories.len()
+                        ),
+                    )
+                })
+            })
+            .collect()
     }
 }
