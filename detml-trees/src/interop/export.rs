@@ -204,7 +204,7 @@ impl GradientBoostingModel {
 }
 
 fn xgboost(model: &GradientBoostingModel) -> Result<Document> {
-    use Document::{Int, Ints, List, Object};
+    use Document::{Int, List, Object};
     let outputs = model.n_outputs();
     let (objective, base_score, classes) = match model.loss() {
         Loss::Squared => (
@@ -247,9 +247,8 @@ fn xgboost(model: &GradientBoostingModel) -> Result<Document> {
     let trees = with_trees(model, |i, tree| xgboost_tree(i, features, tree))
         .into_iter()
         .collect::<Result<Vec<_>>>()?;
-    let info = (0..trees.len())
-        .map(|tree| (tree % outputs) as i32)
-        .collect();
+    // Of numbers that are read as a list of values, not of one type.
+    let info = (0..trees.len()).map(|tree| Int((tree % outputs) as i64));
     let count = trees.len();
     let names = model.feature_names().unwrap_or_default();
     let param = |number: usize| Document::text(number);
@@ -277,7 +276,7 @@ fn xgboost(model: &GradientBoostingModel) -> Result<Document> {
                                         ("size_leaf_vector", param(0)),
                                     ]),
                                 ),
-                                ("tree_info", Ints(info)),
+                                ("tree_info", List(info.collect())),
                                 ("trees", List(trees)),
                             ]),
                         ),

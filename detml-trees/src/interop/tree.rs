@@ -306,7 +306,7 @@ mod tests {
                 prop_assert_eq!(x <= threshold, x < t);
             }
             // Neighbours of a threshold, in both precisions.
-            let near = f64::from_bits((f64::from(t).to_bits() as i64 + i64::from(by)) as u64);
+            let near = f64::from_bits((f64::from(t).to_bits() as i64).wrapping_add(by.into()) as u64);
             for t in [f64::from(t), near, f64::from(t) * 1.5, f64::MAX, f64::MIN] {
                 prop_assume!(!t.is_nan());
                 let threshold = not_above(t);

@@ -178,8 +178,8 @@ fn objective(origin: Origin, name: &str) -> Result<(Link, Base)> {
         | "reg:expectileerror"
         | "rank:pairwise"
         | "rank:ndcg"
-        | "rank:map" => (Link::Identity, Base::Margin),
-        "binary:logitraw" => (Link::Identity, Base::Probability),
+        | "rank:map"
+        | "binary:logitraw" => (Link::Identity, Base::Margin),
         "reg:logistic" | "binary:logistic" => (Link::Sigmoid, Base::Probability),
         "multi:softmax" | "multi:softprob" => (Link::Softmax, Base::Margin),
         "count:poisson" | "reg:gamma" | "reg:tweedie" | "survival:cox" | "survival:aft" => {
