@@ -13,9 +13,8 @@ use std::str::FromStr;
 
 const ORIGIN: Origin = Origin("LightGBM text");
 
-/// Numbers that LightGBM takes for zero lie between this and its opposite (`kZeroThreshold`, a
-/// `float`).
-const ZERO: f64 = 1e-35_f32 as f64;
+/// LightGBM takes numbers from the opposite of this one (`kZeroThreshold`) to it for zero.
+const ZERO: f32 = 1e-35;
 
 pub(super) fn from_text(bytes: &[u8]) -> Result<TreeEnsemble> {
     let text = ORIGIN.text(bytes)?;
@@ -272,7 +271,7 @@ impl Tree {
             }
             Ok(Kind::Split {
                 feature,
-                threshold: not_above(threshold),
+                threshold: boundary(threshold),
                 missing_left: missing_left(tree, node, decisions[node], threshold)?,
                 left,
                 right,
@@ -343,6 +342,18 @@ impl Sets {
     }
 }
 
+/// The greatest `f32` that `x <= threshold` sends to the left, where some numbers count as 0.
+fn boundary(threshold: f64) -> f32 {
+    let zero = f64::from(ZERO);
+    if (-zero..0.0).contains(&threshold) {
+        (-ZERO).next_down()
+    } else if (0.0..zero).contains(&threshold) {
+        ZERO
+    } else {
+        not_above(threshold)
+    }
+}
+
 /// Bits of a decision: 1 categorical, 2 missing values go left, 4 and 8 what is missing (0 nothing,
 /// 1 zero, 2 NaN).
 fn missing_left(tree: usize, node: usize, decision: u8, threshold: f64) -> Result<bool> {
@@ -351,11 +362,8 @@ fn missing_left(tree: usize, node: usize, decision: u8, threshold: f64) -> Resul
         // NaN is taken for 0.
         (0, 0) => Ok(0.0 <= threshold),
         (0, 1) => {
-            // NaN and all that counts as zero take the default side; a comparison must send the
-            // zeros there, too.
-            let all_left = ZERO <= threshold;
-            let all_right = -ZERO > threshold;
-            if (default_left && all_left) || (!default_left && all_right) {
+            // NaN and all that counts as zero take the default side, which must be that of 0.
+            if default_left == (0.0 <= threshold) {
                 return Ok(default_left);
             }
             Err(ORIGIN.unsupported(

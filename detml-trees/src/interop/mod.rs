@@ -20,7 +20,7 @@
 //! Every row reaches the leaf that its library sends it to: `x < t` and thresholds in `f64` become
 //! `x <= t'` with the `f32` that parts the `f32`s in the same way, and missing values (NaN) keep
 //! their sides. Features are `f32`: data that a library compares in `f64` must be rounded to `f32`
-//! for it too.
+//! for it too. As in LightGBM, numbers up to 1e-35 from zero are zero for a model of LightGBM.
 //!
 //! Leaf values are rounded once to `f32`: XGBoost's are `f32` (under dart their product with the
 //! tree's weight), LightGBM's and CatBoost's are `f64` (CatBoost's times its scale), and an average

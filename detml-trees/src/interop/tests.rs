@@ -509,10 +509,18 @@ fn zeros_as_missing_values_are_read_where_they_can_be() {
     assert_eq!(at(model("-1.5", 4).unwrap()), [2.0; 5]);
     let refused = model("nan", 8).unwrap_err();
     assert!(matches!(refused, Error::ModelFile { .. }), "{refused}");
-    for (threshold, decision) in [("1.5", 4), ("-1.5", 6), ("0", 6), ("0", 4), ("1e-36", 6)] {
+    assert_eq!(at(model("0", 6).unwrap()), [1.0; 5]);
+    assert_eq!(at(model("-1e-36", 4).unwrap()), [2.0; 5]);
+    for (threshold, decision) in [("1.5", 4), ("-1.5", 6), ("0", 4), ("-1e-36", 6)] {
         let error = model(threshold, decision).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
+    // Next to zero is zero, also without missing values.
+    assert_eq!(
+        at(model("-1.0000000180025095e-35", 8).unwrap())[1..],
+        [2.0; 4]
+    );
+    assert_eq!(at(model("1e-300", 8).unwrap())[1..], [1.0; 4]);
     // NaN as 0 where nothing is missing.
     assert_eq!(at(model("1.5", 0).unwrap())[0], 1.0);
     assert_eq!(at(model("-1.5", 2).unwrap())[0], 2.0);
