@@ -9,6 +9,7 @@ use detml_kernels::Device;
 use detml_kernels::ops::boosting::{self as ops, Growth};
 
 pub use eval::{EvalHistory, Metric};
+pub(crate) use model::timed;
 pub use model::{GradientBoostingModel, Importance};
 pub(crate) use model::{rules, timed};
 

@@ -147,6 +147,21 @@ impl GradientBoostingModel {
         self.parts.class_names.as_deref()
     }
 
+    /// The trees and base margins.
+    pub(crate) fn forest(&self) -> &Forest {
+        &self.parts.forest
+    }
+
+    /// The gain of each node of the forest.
+    pub(crate) fn gains(&self) -> &[f32] {
+        &self.parts.gains
+    }
+
+    /// The sum of Hessians of each node of the forest.
+    pub(crate) fn covers(&self) -> &[f32] {
+        &self.parts.covers
+    }
+
     /// The metric on each eval set, in the order they were given.
     #[must_use]
     pub fn history(&self) -> &[EvalHistory] {
