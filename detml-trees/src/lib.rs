@@ -9,5 +9,6 @@ mod boosting;
 mod exact;
 
 pub use boosting::{
-    EvalHistory, GradientBoosting, GradientBoostingModel, Importance, Loss, Metric,
+    ClassWeight, Direction, EvalHistory, GradientBoosting, GradientBoostingModel, Importance, Loss,
+    Metric, Objective,
 };

@@ -64,13 +64,7 @@ pub(crate) fn mape_gradient(ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradien
 /// `(1 - alpha) w` where the margin is not below the target, else `-alpha w`; and `w`.
 #[cube]
 #[inline(always)]
-pub(crate) fn quantile_gradient(
-    ieee: &Ieee,
-    margin: f32,
-    y: f32,
-    w: f32,
-    alpha: f32,
-) -> Gradient {
+pub(crate) fn quantile_gradient(ieee: &Ieee, margin: f32, y: f32, w: f32, alpha: f32) -> Gradient {
     let d = ieee.sub(margin, y);
     let above = ieee.mul(ieee.sub(ONE, alpha), w);
     let below = ieee.neg(ieee.mul(alpha, w));
@@ -86,11 +80,7 @@ pub(crate) fn quantile_gradient(
 #[inline(always)]
 pub(crate) fn huber_gradient(ieee: &Ieee, margin: f32, y: f32, w: f32, delta: f32) -> Gradient {
     let d = ieee.sub(margin, y);
-    let held = ieee.select(
-        ieee.lt(delta, ieee.abs(d)),
-        ieee.copysign(delta, d),
-        d,
-    );
+    let held = ieee.select(ieee.lt(delta, ieee.abs(d)), ieee.copysign(delta, d), d);
     Gradient {
         g: unless_lost(ieee, d, ieee.mul(held, w)),
         h: w,
@@ -123,13 +113,7 @@ pub(crate) fn pseudo_huber_gradient(
 /// `a d w` and `a w`, with `a = alpha` where the margin is below the target and `1 - alpha` elsewhere.
 #[cube]
 #[inline(always)]
-pub(crate) fn expectile_gradient(
-    ieee: &Ieee,
-    margin: f32,
-    y: f32,
-    w: f32,
-    alpha: f32,
-) -> Gradient {
+pub(crate) fn expectile_gradient(ieee: &Ieee, margin: f32, y: f32, w: f32, alpha: f32) -> Gradient {
     let d = ieee.sub(margin, y);
     let below = ieee.lt(d, prim::from_bits(0u32));
     let a = ieee.mul(ieee.select(below, alpha, ieee.sub(ONE, alpha)), w);

@@ -257,10 +257,7 @@ fn on_gpu(device: &Device, loss: Loss, margins: &[f32], outputs: usize) -> Resul
 
 /// The kernels of [`probabilities`].
 pub(crate) fn link_kernels(profile: FloatProfile) -> Vec<Kernel> {
-    let (softmax, one_vs_all) = (
-        Loss::Softmax { classes: 2 },
-        Loss::OneVsAll { classes: 2 },
-    );
+    let (softmax, one_vs_all) = (Loss::Softmax { classes: 2 }, Loss::OneVsAll { classes: 2 });
     [Loss::Logistic, softmax, one_vs_all]
         .map(|loss| kernel(profile, loss))
         .into()

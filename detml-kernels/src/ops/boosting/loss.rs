@@ -112,7 +112,10 @@ impl Loss {
 
     /// Whether a prediction is the exponential of its margin.
     pub fn log_link(self) -> bool {
-        matches!(self, Self::Poisson { .. } | Self::Gamma | Self::Tweedie { .. })
+        matches!(
+            self,
+            Self::Poisson { .. } | Self::Gamma | Self::Tweedie { .. }
+        )
     }
 
     /// The quantile of residuals that leaves are renewed with, where they are.

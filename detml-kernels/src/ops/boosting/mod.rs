@@ -286,11 +286,24 @@ impl Booster {
         let (sets, rows) = (evals.len(), train.bins.rows);
         let inner = match device.simd() {
             Some(simd) => Inner::Cpu(Box::new(cpu::Cpu::new(
-                simd, train, evals, loss, &start(loss, base), growth,
+                simd,
+                train,
+                evals,
+                loss,
+                &start(loss, base),
+                growth,
             ))),
             None => {
                 let schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
-                let gpu = gpu::Gpu::new(device, train, evals, loss, &start(loss, base), growth, schedule)?;
+                let gpu = gpu::Gpu::new(
+                    device,
+                    train,
+                    evals,
+                    loss,
+                    &start(loss, base),
+                    growth,
+                    schedule,
+                )?;
                 Inner::Gpu(Box::new(gpu))
             }
         };
@@ -320,7 +333,15 @@ impl Booster {
         let (sets, rows) = (evals.len(), train.bins.rows);
         let mut schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
         change(&mut schedule);
-        let gpu = gpu::Gpu::new(device, train, evals, loss, &start(loss, base), growth, schedule)?;
+        let gpu = gpu::Gpu::new(
+            device,
+            train,
+            evals,
+            loss,
+            &start(loss, base),
+            growth,
+            schedule,
+        )?;
         Ok(Self {
             inner: Inner::Gpu(Box::new(gpu)),
             evals: sets,
@@ -344,7 +365,13 @@ impl Booster {
             loss,
             rows: train.bins.rows,
             inner: Inner::Plain(
-                Box::new(plain::Plain::new(train, evals, loss, &start(loss, base), growth)),
+                Box::new(plain::Plain::new(
+                    train,
+                    evals,
+                    loss,
+                    &start(loss, base),
+                    growth,
+                )),
                 Vec::new(),
             ),
         })
@@ -406,7 +433,7 @@ impl Booster {
             Inner::Gpu(gpu) => gpu.round(),
             #[cfg(test)]
             Inner::Plain(plain, trees) => {
-                trees.extend(plain.round());
+                trees.extend(plain.round()?);
                 Ok(())
             }
         }

@@ -67,7 +67,7 @@ impl Plain {
         &self.margins[table]
     }
 
-    pub(super) fn round(&mut self) -> Vec<Tree> {
+    pub(super) fn round(&mut self) -> Result<Vec<Tree>> {
         let outputs = self.loss.outputs();
         let sample = Rows::new(&self.growth, self.rounds);
         let gradients: Vec<Vec<Gradient>> = (0..outputs)
@@ -77,6 +77,12 @@ impl Plain {
                     .collect()
             })
             .collect();
+        for (output, gradients) in gradients.iter().enumerate() {
+            let (g, h): (Vec<f32>, Vec<f32>) = gradients.iter().map(|x| (x.g, x.h)).unzip();
+            if let Some((row, got)) = first_not_finite(&g, &h) {
+                return Err(not_finite(self.rounds, row, output, got));
+            }
+        }
         let mut trees = Vec::new();
         for (output, gradients) in gradients.iter().enumerate() {
             let number = self.rounds * outputs as u32 + output as u32;
@@ -93,7 +99,7 @@ impl Plain {
             trees.push(tree);
         }
         self.rounds += 1;
-        trees
+        Ok(trees)
     }
 
     fn gradient(&self, row: usize, output: usize) -> Gradient {
@@ -155,11 +161,17 @@ impl Plain {
         let fixed = |row: usize| (f64::from(weight(row)) * unit).round_ties_even().max(1.0) as u128;
         for at in 0..tree.nodes.len() {
             let drawn = |row: &usize| sample.is_none_or(|sample| sample.holds(*row));
-            let own = |row: &usize| std::ptr::eq(leaf(tree, &self.train.bins, *row), &tree.nodes[at]);
+            let own =
+                |row: &usize| std::ptr::eq(leaf(tree, &self.train.bins, *row), &tree.nodes[at]);
             let mut rows: Vec<(f32, u128)> = (0..n)
                 .filter(drawn)
                 .filter(own)
-                .map(|row| (ieee.sub(self.train.targets[row], self.margins[0][row]), fixed(row)))
+                .map(|row| {
+                    (
+                        ieee.sub(self.train.targets[row], self.margins[0][row]),
+                        fixed(row),
+                    )
+                })
                 .collect();
             rows.sort_by(|a, b| a.0.total_cmp(&b.0));
             let total: u128 = rows.iter().map(|row| row.1).sum();

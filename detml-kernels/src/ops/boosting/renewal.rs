@@ -76,7 +76,9 @@ fn share(alpha: f32) -> u32 {
 fn fixed_weights(loss: Loss, targets: &[f32], weights: Option<&[f32]>) -> Vec<u32> {
     let ieee = &Ieee::PLAIN;
     let weight = |row: usize| {
-        let w = weights.and_then(|weights| weights.get(row)).map_or(1.0, |&w| w);
+        let w = weights
+            .and_then(|weights| weights.get(row))
+            .map_or(1.0, |&w| w);
         match loss {
             Loss::Mape => relative_weight(ieee, targets[row], w),
             _ => w,
