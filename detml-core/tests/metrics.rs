@@ -43,6 +43,7 @@ fn scikit_learn_agrees() {
     let (classes, class_guess) = (column("classes"), column("class_guess"));
     let (value, estimate) = (column("value"), column("estimate"));
     let (count, rate) = (column("count"), column("rate"));
+    let reversed: Array1<f32> = rate.iter().rev().copied().collect();
     let proba = Array2::from_shape_vec((200, 4), column("proba").to_vec()).unwrap();
     let known = [0.0, 1.0, 2.0, 3.0];
 
@@ -72,6 +73,12 @@ fn scikit_learn_agrees() {
         "mean_absolute_percentage_error" = mean_absolute_percentage_error(rate, count);
         "pinball" = pinball(value, estimate, 0.1);
         "poisson_deviance" = poisson_deviance(count, rate);
+        "gamma_deviance" = gamma_deviance(rate, reversed);
+        "tweedie_deviance" = tweedie_deviance(count, rate, 1.25);
+        "root_mean_squared_log_error" = root_mean_squared_log_error(count, rate);
+        "expectile" = expectile(value, estimate, 0.3);
+        "huber" = huber(value, estimate, 0.9);
+        "pseudo_huber" = pseudo_huber(value, estimate, 0.5);
     }
     let median = metrics::median_absolute_error(value.view(), estimate.view()).unwrap();
     reference.expect("plain", "median_absolute_error", &[median]);
@@ -236,6 +243,27 @@ fn bad_input_is_named() {
         metrics::poisson_deviance(two, two),
         Err(Error::InvalidValue { row: 0, .. })
     ));
+    let below = array![-1.0f32, 0.5];
+    let (one, below) = (array![1.0f32, 1.0], below.view());
+    for outcome in [
+        metrics::gamma_deviance(one.view(), below),
+        metrics::gamma_deviance(below, one.view()),
+        metrics::tweedie_deviance(below, one.view(), 1.5),
+        metrics::tweedie_deviance(one.view(), below, 1.5),
+        metrics::root_mean_squared_log_error(one.view(), below),
+        metrics::root_mean_squared_log_error(below, one.view()),
+    ] {
+        assert!(matches!(outcome, Err(Error::InvalidValue { row: 0, .. })));
+    }
+    for outcome in [
+        metrics::tweedie_deviance(one.view(), one.view(), 2.0),
+        metrics::tweedie_deviance(one.view(), one.view(), f64::NAN),
+        metrics::expectile(one.view(), one.view(), 1.5),
+        metrics::huber(one.view(), one.view(), 0.0),
+        metrics::pseudo_huber(one.view(), one.view(), f64::INFINITY),
+    ] {
+        assert!(matches!(outcome, Err(Error::InvalidParameter { .. })));
+    }
     let p = array![[0.5f32, 0.5], [0.5, 0.5]];
     for classes in [&[1.0, 0.0][..], &[0.0], &[0.0, 2.0], &[0.0, f32::NAN]] {
         assert!(metrics::log_loss_classes(two, p.view(), classes).is_err());

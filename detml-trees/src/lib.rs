@@ -14,6 +14,7 @@ pub mod explain;
 pub mod interop;
 
 pub use boosting::{
-    EvalHistory, GradientBoosting, GradientBoostingModel, Importance, Loss, Metric,
+    ClassWeight, Direction, EvalHistory, GradientBoosting, GradientBoostingModel, Importance, Loss,
+    Metric, Objective,
 };
 pub use interop::{Library, Link, TreeEnsemble};

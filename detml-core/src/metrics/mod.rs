@@ -289,6 +289,44 @@ metrics! {
     /// above 0 ([`Error::InvalidValue`]).
     fn poisson_deviance(truth: ArrayView1<'_, f32>, predicted: ArrayView1<'_, f32>) -> f64
         = regression::poisson_deviance;
+
+    /// The mean gamma deviance `2 (ln(p / y) + y / p - 1)`; truth and predictions are above 0
+    /// ([`Error::InvalidValue`]).
+    fn gamma_deviance(truth: ArrayView1<'_, f32>, predicted: ArrayView1<'_, f32>) -> f64
+        = regression::gamma_deviance;
+
+    /// The mean Tweedie deviance
+    /// `2 (y^(2-k) / ((1-k) (2-k)) - y p^(1-k) / (1-k) + p^(2-k) / (2-k))` of the power `k` of the
+    /// variance, above 1 and below 2 ([`Error::InvalidParameter`]); truth is 0 or above,
+    /// predictions above 0 ([`Error::InvalidValue`]).
+    fn tweedie_deviance(
+        truth: ArrayView1<'_, f32>, predicted: ArrayView1<'_, f32>, power: f64
+    ) -> f64 = regression::tweedie_deviance;
+
+    /// The mean squared difference, times `alpha` where the truth is above the prediction and
+    /// `1 - alpha` elsewhere; `alpha` is between 0 and 1 ([`Error::InvalidParameter`]). Not in
+    /// scikit-learn.
+    fn expectile(
+        truth: ArrayView1<'_, f32>, predicted: ArrayView1<'_, f32>, alpha: f64
+    ) -> f64 = regression::expectile;
+
+    /// The mean of Huber's loss: half the squared difference `d` up to `delta`, beyond it
+    /// `delta (|d| - delta / 2)`; `delta` is above 0 ([`Error::InvalidParameter`]). LightGBM's
+    /// `huber`.
+    fn huber(truth: ArrayView1<'_, f32>, predicted: ArrayView1<'_, f32>, delta: f64) -> f64
+        = regression::huber;
+
+    /// The mean of `delta^2 (sqrt(1 + (d / delta)^2) - 1)` of the differences `d`; `delta` is
+    /// above 0 ([`Error::InvalidParameter`]). XGBoost's `mphe`.
+    fn pseudo_huber(
+        truth: ArrayView1<'_, f32>, predicted: ArrayView1<'_, f32>, delta: f64
+    ) -> f64 = regression::pseudo_huber;
+
+    /// The square root of the mean squared difference of `ln(1 + x)`; truth and predictions are
+    /// above -1 ([`Error::InvalidValue`]).
+    fn root_mean_squared_log_error(
+        truth: ArrayView1<'_, f32>, predicted: ArrayView1<'_, f32>
+    ) -> f64 = regression::root_mean_squared_log_error;
 }
 
 pub use regression::median_absolute_error;

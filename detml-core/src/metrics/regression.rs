@@ -90,12 +90,84 @@ pub(super) fn pinball(
     }))
 }
 
-pub(super) fn poisson_deviance(
+pub(super) fn expectile(
+    truth: View<'_>,
+    predicted: View<'_>,
+    alpha: f64,
+    weights: Option<View<'_>>,
+) -> Result<f64> {
+    if !(0.0..=1.0).contains(&alpha) {
+        return Err(Error::parameter("alpha", "a number between 0 and 1", alpha));
+    }
+    let rows = Rows::new(truth, predicted, weights)?;
+    Ok(rows.mean(|y, p| {
+        let factor = if y > p { alpha } else { 1.0 - alpha };
+        factor * ((y - p) * (y - p))
+    }))
+}
+
+pub(super) fn huber(
+    truth: View<'_>,
+    predicted: View<'_>,
+    delta: f64,
+    weights: Option<View<'_>>,
+) -> Result<f64> {
+    check_delta(delta)?;
+    let rows = Rows::new(truth, predicted, weights)?;
+    Ok(rows.mean(|y, p| {
+        let d = (y - p).abs();
+        if d <= delta {
+            0.5 * (d * d)
+        } else {
+            delta * (d - 0.5 * delta)
+        }
+    }))
+}
+
+pub(super) fn pseudo_huber(
+    truth: View<'_>,
+    predicted: View<'_>,
+    delta: f64,
+    weights: Option<View<'_>>,
+) -> Result<f64> {
+    check_delta(delta)?;
+    let rows = Rows::new(truth, predicted, weights)?;
+    Ok(rows.mean(|y, p| {
+        let t = (y - p) / delta;
+        (delta * delta) * ((1.0 + t * t).sqrt() - 1.0)
+    }))
+}
+
+fn check_delta(delta: f64) -> Result<()> {
+    if delta.is_finite() && delta > 0.0 {
+        return Ok(());
+    }
+    Err(Error::parameter("delta", "a finite number above 0", delta))
+}
+
+pub(super) fn root_mean_squared_log_error(
     truth: View<'_>,
     predicted: View<'_>,
     weights: Option<View<'_>>,
 ) -> Result<f64> {
     let rows = Rows::new(truth, predicted, weights)?;
+    let right = |x: f32| x > -1.0;
+    check_domain(truth, predicted, (right, "above -1"), (right, "above -1"))?;
+    // Of an f32, 1 + x is exact in f64 or far from 1.
+    let squared = rows.mean(|y, p| {
+        let d = math64::ln(1.0 + y) - math64::ln(1.0 + p);
+        d * d
+    });
+    Ok(squared.sqrt())
+}
+
+/// Refuses rows outside a deviance's domain.
+fn check_domain(
+    truth: View<'_>,
+    predicted: View<'_>,
+    (truth_fits, of_truth): (fn(f32) -> bool, &str),
+    (fits, of_predicted): (fn(f32) -> bool, &str),
+) -> Result<()> {
     for (row, (&y, &p)) in truth.iter().zip(predicted).enumerate() {
         let refuse = |what: &str, expected: &str, got: f32| Error::InvalidValue {
             what: what.into(),
@@ -103,15 +175,74 @@ pub(super) fn poisson_deviance(
             expected: expected.into(),
             got: got.to_string(),
         };
-        if y < 0.0 {
-            return Err(refuse("truth", "a count, 0 or above", y));
+        if !truth_fits(y) {
+            return Err(refuse("truth", of_truth, y));
         }
-        if p <= 0.0 {
-            return Err(refuse("predicted values", "a rate above 0", p));
+        if !fits(p) {
+            return Err(refuse("predicted values", of_predicted, p));
         }
     }
+    Ok(())
+}
+
+pub(super) fn poisson_deviance(
+    truth: View<'_>,
+    predicted: View<'_>,
+    weights: Option<View<'_>>,
+) -> Result<f64> {
+    let rows = Rows::new(truth, predicted, weights)?;
+    let of_truth = (|y: f32| y >= 0.0) as fn(f32) -> bool;
+    check_domain(
+        truth,
+        predicted,
+        (of_truth, "a count, 0 or above"),
+        (|p| p > 0.0, "a rate above 0"),
+    )?;
     Ok(rows.mean(|y, p| {
         let entropy = if y == 0.0 { 0.0 } else { y * math64::ln(y / p) };
         2.0 * ((entropy - y) + p)
+    }))
+}
+
+pub(super) fn gamma_deviance(
+    truth: View<'_>,
+    predicted: View<'_>,
+    weights: Option<View<'_>>,
+) -> Result<f64> {
+    let rows = Rows::new(truth, predicted, weights)?;
+    let right = |x: f32| x > 0.0;
+    check_domain(truth, predicted, (right, "above 0"), (right, "above 0"))?;
+    Ok(rows.mean(|y, p| 2.0 * ((math64::ln(p / y) + y / p) - 1.0)))
+}
+
+pub(super) fn tweedie_deviance(
+    truth: View<'_>,
+    predicted: View<'_>,
+    power: f64,
+    weights: Option<View<'_>>,
+) -> Result<f64> {
+    if !(power > 1.0 && power < 2.0) {
+        return Err(Error::parameter(
+            "power",
+            "a number above 1, below 2",
+            power,
+        ));
+    }
+    let rows = Rows::new(truth, predicted, weights)?;
+    check_domain(
+        truth,
+        predicted,
+        (|y| y >= 0.0, "0 or above"),
+        (|p| p > 0.0, "above 0"),
+    )?;
+    let (a, b) = (1.0 - power, 2.0 - power);
+    let raised = |x: f64, n: f64| math64::exp(n * math64::ln(x));
+    Ok(rows.mean(|y, p| {
+        let own = if y == 0.0 {
+            0.0
+        } else {
+            raised(y, b) / (a * b)
+        };
+        2.0 * ((own - y * raised(p, a) / a) + raised(p, b) / b)
     }))
 }

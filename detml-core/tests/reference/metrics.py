@@ -62,6 +62,19 @@ def values(w):
             m.mean_absolute_percentage_error(rate, count, sample_weight=w),
         "pinball": m.mean_pinball_loss(value, estimate, alpha=0.1, sample_weight=w),
         "poisson_deviance": m.mean_poisson_deviance(count, rate, sample_weight=w),
+        "gamma_deviance": m.mean_gamma_deviance(rate, rate[::-1], sample_weight=w),
+        "tweedie_deviance":
+            m.mean_tweedie_deviance(count, rate, power=1.25, sample_weight=w),
+        "root_mean_squared_log_error":
+            m.root_mean_squared_log_error(count, rate, sample_weight=w),
+        # By their formulas: scikit-learn has no such metrics.
+        "expectile": np.average(
+            np.where(value > estimate, 0.3, 0.7) * (value - estimate) ** 2, weights=w),
+        "huber": np.average(np.where(
+            np.abs(value - estimate) <= 0.9, (value - estimate) ** 2 / 2,
+            0.9 * (np.abs(value - estimate) - 0.45)), weights=w),
+        "pseudo_huber": np.average(
+            0.25 * (np.sqrt(1 + ((value - estimate) / 0.5) ** 2) - 1), weights=w),
     }
 
 

@@ -88,6 +88,7 @@ pub struct MemoryUse {
 }
 
 /// One argument of a launch.
+#[derive(Clone, Copy)]
 pub(crate) enum Arg<'a> {
     /// `len` elements seen as vectors of `width`.
     #[cfg(feature = "gpu")]

@@ -1,6 +1,9 @@
 //! From checked data to a model.
 
+mod start;
+
 use super::eval::Followed;
+use super::loss::Shared;
 use super::model::{GradientBoostingModel, Parts, timed};
 use super::{GradientBoosting, Loss};
 use crate::binning::Cuts;
@@ -11,7 +14,6 @@ use detml_core::{
 };
 use detml_kernels::Device;
 use detml_kernels::ieee::Ieee;
-use detml_kernels::math;
 use detml_kernels::ops::boosting::{Booster, Table, Tree};
 use detml_kernels::ops::forest::{self, Forest};
 use ndarray::{ArrayView1, Axis, CowArray, Ix2};
@@ -23,17 +25,27 @@ const NAME: &str = "GradientBoosting";
 /// The rows of weight above 0: the others are as good as absent.
 struct Kept<'a> {
     x: CowArray<'a, f32, Ix2>,
+    /// Row by row.
     y: Cow<'a, [f32]>,
     weights: Option<Cow<'a, [f32]>>,
 }
 
 impl<'a> Kept<'a> {
     fn new(design: &'a Design<'_>) -> Result<Self> {
-        let (x, y) = (design.x(), design.target_slice()?);
+        let (x, width) = (design.x(), count(design));
+        let y = design.targets().and_then(|y| y.to_slice());
+        let y = match y {
+            Some(y) => y,
+            None => design.target_slice()?,
+        };
         let weights = design.weights();
-        let rows: Option<Vec<usize>> = weights
-            .filter(|weights| weights.contains(&0.0))
-            .map(|weights| (0..y.len()).filter(|&row| weights[row] > 0.0).collect());
+        let rows: Option<Vec<usize>> =
+            weights
+                .filter(|weights| weights.contains(&0.0))
+                .map(|weights| {
+                    let heavy = |&row: &usize| weights[row] > 0.0;
+                    (0..x.nrows()).filter(heavy).collect()
+                });
         Ok(match rows {
             None => Self {
                 x: CowArray::from(x),
@@ -41,14 +53,37 @@ impl<'a> Kept<'a> {
                 weights: weights.map(Cow::Borrowed),
             },
             Some(rows) => {
-                let pick = |from: &[f32]| Cow::Owned(rows.iter().map(|&row| from[row]).collect());
+                let pick = |from: &[f32], width: usize| {
+                    let rows = rows.iter().flat_map(|row| &from[row * width..][..width]);
+                    Cow::Owned(rows.copied().collect())
+                };
                 Self {
                     x: CowArray::from(x.select(Axis(0), &rows)),
-                    y: pick(y),
-                    weights: weights.map(pick),
+                    y: pick(y, width),
+                    weights: weights.map(|weights| pick(weights, 1)),
                 }
             }
         })
+    }
+
+    /// Multiplies each row's weight by its class's factor.
+    fn weigh_classes(&mut self, targets: &[f32], factors: &[f32]) -> Result<()> {
+        let mut weights = Vec::with_capacity(targets.len());
+        for (row, &class) in targets.iter().enumerate() {
+            let own = self.weights.as_ref().map_or(1.0, |weights| weights[row]);
+            let weight = Ieee::PLAIN.mul(own, factors[class as usize]);
+            if !(weight.is_finite() && weight > 0.0) {
+                return Err(Error::InvalidValue {
+                    what: "weights times class weights".into(),
+                    row,
+                    expected: "a finite number above 0".into(),
+                    got: weight.to_string(),
+                });
+            }
+            weights.push(weight);
+        }
+        self.weights = Some(Cow::Owned(weights));
+        Ok(())
     }
 
     fn table(&self, cuts: &Cuts, targets: Vec<f32>) -> Result<Table> {
@@ -61,7 +96,7 @@ impl<'a> Kept<'a> {
 
     /// The sum over the rows of `of` times the weight.
     fn sum(&self, of: impl Fn(usize) -> f32) -> ExactSum {
-        exact::sum((0..self.y.len()).map(|row| match &self.weights {
+        exact::sum((0..self.x.nrows()).map(|row| match &self.weights {
             None => of(row),
             Some(weights) => Ieee::PLAIN.mul(of(row), weights[row]),
         }))
@@ -77,18 +112,26 @@ pub(super) fn fit(
     check(boosting)?;
     let mut report = ExecutionReport::new();
     let started = Instant::now();
-    let kept = Kept::new(design)?;
+    let mut kept = Kept::new(design)?;
     let classes = match boosting.classify {
         true => Labels::new(ArrayView1::from(&*kept.y))?.into_parts().0,
         false => Vec::new(),
     };
-    let loss = choose_loss(boosting, classes.len())?;
-    let ops_loss = loss.with_classes(classes.len());
+    let width = count(design);
+    let loss = boosting.choose_loss(classes.len(), width)?;
+    let ops_loss = loss.with_outputs(classes.len().max(width));
     let metric = boosting.choose_metric(loss, classes.len())?;
-    let targets = targets_of(boosting, &classes, &kept)?;
+    let targets = targets_of(boosting, &classes, &kept, width)?;
+    let factors = boosting.class_factors(loss, &classes, |class| {
+        balanced(&kept, &targets, class, classes.len())
+    })?;
+    if let Some(factors) = factors {
+        kept.weigh_classes(&targets, &factors)?;
+    }
+    ops_loss.check_targets(&targets)?;
     let base = match boosting.base_score {
         Some(base) => vec![base; ops_loss.outputs()],
-        None => base(loss, &kept, &targets, classes.len()),
+        None => start::base(boosting, loss, &kept, &targets, ops_loss.outputs())?,
     };
     let cuts = Cuts::new(kept.x.view(), kept.weights.as_deref(), boosting.max_bins);
     let train = kept.table(&cuts, targets)?;
@@ -100,11 +143,20 @@ pub(super) fn fit(
             .rules()
             .check_features(other.x(), design.n_features())?;
         other.check(&boosting.rules())?;
+        if count(other) != width {
+            let expected = format_args!("{width} a row, as in training");
+            return Err(Error::shape(
+                "targets of an eval set",
+                expected,
+                count(other),
+            ));
+        }
         let kept = Kept::new(other)?;
-        let table = kept.table(&cuts, targets_of(boosting, &classes, &kept)?)?;
+        let table = kept.table(&cuts, targets_of(boosting, &classes, &kept, width)?)?;
         followed.push(Followed::new(
             set.name(),
             metric,
+            boosting.custom_metric.clone(),
             ops_loss,
             &table.targets,
             table.weights.as_deref(),
@@ -120,6 +172,13 @@ pub(super) fn fit(
         started.elapsed().as_secs_f64(),
     );
 
+    let own = boosting.objective.as_ref().map(|objective| Own {
+        objective,
+        targets: train.targets.clone(),
+        weights: train.weights.clone(),
+        seconds: 0.0,
+    });
+    let mut own = own.filter(|_| loss == Loss::Custom);
     let trees = timed(&mut report, "boosting", device, || {
         // A single class is certain: there is nothing to learn.
         if classes.len() == 1 {
@@ -127,11 +186,35 @@ pub(super) fn fit(
         }
         let mut booster = Booster::new(device, train, tables, ops_loss, &base, boosting.growth)?;
         let outputs = ops_loss.outputs();
-        boost(boosting, device, &mut booster, &mut followed, outputs)
+        boost(
+            boosting,
+            device,
+            &mut booster,
+            &mut followed,
+            &mut own,
+            outputs,
+        )
     })?;
+    if let Some(own) = own {
+        let reason = (!device.is_cpu()).then_some("an objective of one's own runs on the host");
+        report.record(
+            "objective",
+            Backend::Cpu,
+            host.name().to_owned(),
+            reason,
+            own.seconds,
+        );
+    }
     let nodes = || trees.iter().flat_map(|tree| &tree.nodes);
     GradientBoostingModel::new(Parts {
         loss,
+        objective: match loss {
+            Loss::Custom => boosting
+                .objective
+                .as_ref()
+                .map(|objective| objective.0.name().to_owned()),
+            _ => None,
+        },
         classes,
         class_names: design.class_names().map(<[String]>::to_vec),
         feature_names: design.feature_names().map(<[String]>::to_vec),
@@ -146,17 +229,51 @@ pub(super) fn fit(
     })
 }
 
+/// Targets of a row.
+fn count(design: &Design<'_>) -> usize {
+    design.targets().map_or(0, |targets| targets.ncols())
+}
+
+/// The weight of all rows over the number of classes times the weight of a class's.
+fn balanced(kept: &Kept<'_>, targets: &[f32], class: usize, classes: usize) -> f32 {
+    let own = kept.sum(|row| f32::from(targets[row] == class as f32));
+    Ieee::PLAIN.div(kept.sum(|_| 1.0).over(own), classes as f32)
+}
+
+/// An objective of one's own at work.
+struct Own<'a> {
+    objective: &'a Shared,
+    targets: Vec<f32>,
+    weights: Option<Vec<f32>>,
+    seconds: f64,
+}
+
+impl Own<'_> {
+    fn round(&mut self, booster: &mut Booster) -> Result<()> {
+        let margins = booster.margins()?;
+        let started = Instant::now();
+        let weights = self.weights.as_deref();
+        let (g, h) = self.objective.gradients(&margins, &self.targets, weights);
+        self.seconds += started.elapsed().as_secs_f64();
+        booster.round_with(&g, &h)
+    }
+}
+
 /// Rounds until the last or until the metric is no longer better.
 fn boost(
     boosting: &GradientBoosting,
     device: &Device,
     booster: &mut Booster,
     followed: &mut [Followed],
+    own: &mut Option<Own<'_>>,
     outputs: usize,
 ) -> Result<Vec<Tree>> {
     let mut best: Option<(usize, f64)> = None;
     for round in 0..boosting.n_trees {
-        booster.round()?;
+        match own {
+            None => booster.round()?,
+            Some(own) => own.round(booster)?,
+        }
         let mut watched = None;
         for (i, followed) in followed.iter_mut().enumerate() {
             watched = Some((
@@ -220,58 +337,19 @@ fn check(boosting: &GradientBoosting) -> Result<()> {
     }
 }
 
-fn choose_loss(boosting: &GradientBoosting, classes: usize) -> Result<Loss> {
-    let default = match (boosting.classify, classes) {
-        (false, _) => Loss::Squared,
-        (true, 2) => Loss::Logistic,
-        (true, _) => Loss::Softmax,
-    };
-    match boosting.loss {
-        None => Ok(default),
-        Some(loss) if loss == default => Ok(loss),
-        Some(Loss::Softmax) if boosting.classify => Ok(Loss::Softmax),
-        Some(loss) => Err(Error::parameter(
-            "loss",
-            match boosting.classify {
-                true => format!("a loss of {classes} classes"),
-                false => "the loss of a regressor, `Squared`".into(),
-            },
-            format_args!("`{loss:?}`"),
-        )),
-    }
-}
-
-/// What the loss takes as targets: the numbers themselves, or class numbers.
-fn targets_of(boosting: &GradientBoosting, classes: &[f32], kept: &Kept<'_>) -> Result<Vec<f32>> {
+/// What the loss takes as targets: the numbers themselves, target by target, or class numbers.
+fn targets_of(
+    boosting: &GradientBoosting,
+    classes: &[f32],
+    kept: &Kept<'_>,
+    width: usize,
+) -> Result<Vec<f32>> {
     if !boosting.classify {
-        return Ok(kept.y.to_vec());
+        let target = |target: usize| kept.y.iter().skip(target).step_by(width.max(1)).copied();
+        return Ok((0..width).flat_map(target).collect());
     }
     let codes = encode_labels(classes, ArrayView1::from(&*kept.y))?;
     Ok(codes.into_iter().map(|code| code as f32).collect())
-}
-
-/// The best constant margins; sums are exact, so the order of the rows doesn't show.
-fn base(loss: Loss, kept: &Kept<'_>, targets: &[f32], classes: usize) -> Vec<f32> {
-    let share = |class: usize| {
-        kept.sum(|row| {
-            if targets[row] == class as f32 {
-                1.0
-            } else {
-                0.0
-            }
-        })
-    };
-    let log_ratio = |a: ExactSum, b: ExactSum| math::ln(&Ieee::PLAIN, a.over(b));
-    match loss {
-        Loss::Squared => vec![kept.sum(|row| targets[row]).over(kept.sum(|_| 1.0))],
-        Loss::Logistic => vec![log_ratio(share(1), share(0))],
-        Loss::Softmax => {
-            let all = kept.sum(|_| 1.0);
-            (0..classes)
-                .map(|class| log_ratio(share(class), all))
-                .collect()
-        }
-    }
 }
 
 fn forest(cuts: &Cuts, features: usize, base: Vec<f32>, trees: &[Tree]) -> Result<Forest> {

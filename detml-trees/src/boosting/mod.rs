@@ -1,15 +1,16 @@
 mod eval;
 mod fit;
+mod loss;
 mod model;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use detml_core::{Design, DesignRules, Fit, IntoDesign, Progress, Result, Seed};
 use detml_kernels::Device;
-use detml_kernels::ops::boosting::{self as ops, Growth};
+use detml_kernels::ops::boosting::Growth;
 
-pub use eval::{EvalHistory, Metric};
-pub(crate) use model::timed;
+pub use eval::{Direction, EvalHistory, Metric};
+pub use loss::{ClassWeight, Loss, Objective};
 pub use model::{GradientBoostingModel, Importance};
 pub(crate) use model::{rules, timed};
 
@@ -63,32 +64,15 @@ pub struct GradientBoosting {
     max_bins: usize,
     growth: Growth,
     loss: Option<Loss>,
+    objective: Option<loss::Shared>,
+    class_weight: Option<ClassWeight>,
+    scale_pos_weight: f32,
     base_score: Option<f32>,
     evals: Vec<eval::EvalSet>,
     metric: Option<Metric>,
+    custom_metric: Option<eval::Custom>,
     early_stopping_rounds: Option<usize>,
     progress: Progress,
-}
-
-/// What boosting minimises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// Half the squared error. Regressors.
-    Squared,
-    /// Logistic loss of two classes; one tree a round. Classifiers of two classes.
-    Logistic,
-    /// Multinomial logistic loss; one tree a round for each class. Classifiers.
-    Softmax,
-}
-
-impl Loss {
-    fn with_classes(self, classes: usize) -> ops::Loss {
-        match self {
-            Self::Squared => ops::Loss::Squared,
-            Self::Logistic => ops::Loss::Logistic,
-            Self::Softmax => ops::Loss::Softmax { classes },
-        }
-    }
 }
 
 impl GradientBoosting {
@@ -111,9 +95,13 @@ impl GradientBoosting {
                 seed: Seed(0),
             },
             loss: None,
+            objective: None,
+            class_weight: None,
+            scale_pos_weight: 1.0,
             base_score: None,
             evals: Vec::new(),
             metric: None,
+            custom_metric: None,
             early_stopping_rounds: None,
             progress: Progress::none(),
         }
@@ -125,7 +113,26 @@ impl GradientBoosting {
         Self::new(true)
     }
 
-    /// For finite numbers as targets: [`Loss::Squared`].
+    /// For finite numbers as targets, one or more a row: [`Loss::Squared`] unless another
+    /// [`loss`](Self::loss) is asked for.
+    ///
+    /// ```
+    /// use detml_core::prelude::*;
+    /// use detml_trees::{GradientBoosting, Loss};
+    /// use ndarray::{Array, Array1};
+    ///
+    /// let x = Array::from_shape_fn((300, 2), |(i, j)| (i * (j + 3) % 17) as f32);
+    /// let y: Array1<f32> = (0..300).map(|i| (i * i % 23) as f32).collect();
+    /// let model = GradientBoosting::regressor()
+    ///     .loss(Loss::Quantile { alpha: 0.9 })
+    ///     .n_trees(20)
+    ///     .max_depth(3)
+    ///     .fit((&x, &y))?;
+    /// let p = model.predict(x.view())?;
+    /// let covered = p.iter().zip(&y).filter(|(p, y)| y <= p).count();
+    /// assert!(covered >= 270);
+    /// # Ok::<(), detml_core::Error>(())
+    /// ```
     pub fn regressor() -> Self {
         Self::new(false)
     }
@@ -217,15 +224,8 @@ impl GradientBoosting {
         self
     }
 
-    /// What to minimise, where there is a choice: a classifier of two classes may take
-    /// [`Loss::Softmax`].
-    pub fn loss(mut self, loss: Loss) -> Self {
-        self.loss = Some(loss);
-        self
-    }
-
-    /// The margin that every row starts from, finite. By default the best constant: the mean
-    /// target, the log-odds of the second class, or the logarithms of the classes' shares.
+    /// The margin that every row starts from, finite. By default the best constant or near it, see
+    /// each [`Loss`].
     pub fn base_score(mut self, base_score: f32) -> Self {
         self.base_score = Some(base_score);
         self
@@ -235,13 +235,6 @@ impl GradientBoosting {
     /// [`GradientBoostingModel::history`]. Data that doesn't fit is reported by the fit.
     pub fn eval_set<'a>(mut self, name: impl Into<String>, data: impl IntoDesign<'a>) -> Self {
         self.evals.push(eval::EvalSet::new(name.into(), data));
-        self
-    }
-
-    /// What is followed on eval sets. By default [`Metric::Rmse`] for regressors, else
-    /// [`Metric::LogLoss`].
-    pub fn eval_metric(mut self, metric: Metric) -> Self {
-        self.metric = Some(metric);
         self
     }
 
@@ -274,7 +267,11 @@ impl Fit for GradientBoosting {
     type Fitted = GradientBoostingModel;
 
     fn rules(&self) -> DesignRules {
-        DesignRules::supervised().allow_nan().allow_infinite()
+        let rules = DesignRules::supervised().allow_nan().allow_infinite();
+        match self.classify {
+            true => rules,
+            false => rules.many_targets(),
+        }
     }
 
     fn fit_design(&self, design: &Design<'_>) -> Result<GradientBoostingModel> {

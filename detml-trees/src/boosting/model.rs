@@ -27,6 +27,8 @@ pub struct GradientBoostingModel {
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) loss: Loss,
+    /// The name of the objective, with [`Loss::Custom`].
+    pub(super) objective: Option<String>,
     /// Ascending; none for a regressor.
     pub(super) classes: Vec<f32>,
     pub(super) class_names: Option<Vec<String>>,
@@ -58,10 +60,21 @@ impl GradientBoostingModel {
     pub(super) fn new(parts: Parts) -> Result<Self> {
         let outputs = parts.forest.base().len();
         let (expected, classes) = match parts.loss {
-            Loss::Squared => (1, 0),
+            Loss::Squared => (outputs.max(1), 0),
             Loss::Logistic => (1, 2),
             Loss::Softmax => (outputs, outputs),
+            Loss::OneVsAll => (outputs.max(2), outputs.max(2)),
+            _ => (1, 0),
         };
+        // A single class is certain, and no more is asked of a loss than of two.
+        parts.loss.with_outputs(outputs.max(2)).check()?;
+        if parts.objective.is_some() != (parts.loss == Loss::Custom) {
+            return Err(Error::parameter(
+                "objective",
+                "the name of a custom loss, and of no other",
+                format_args!("{:?} with {:?}", parts.objective, parts.loss),
+            ));
+        }
         if outputs != expected || parts.classes.len() != classes {
             return Err(Error::shape(
                 "model",
@@ -111,6 +124,12 @@ impl GradientBoostingModel {
         self.parts.loss
     }
 
+    /// The name of the [`Objective`](super::Objective), with [`Loss::Custom`].
+    #[must_use]
+    pub fn objective(&self) -> Option<&str> {
+        self.parts.objective.as_deref()
+    }
+
     /// Number of trees: rounds times [`n_outputs`](Self::n_outputs).
     #[must_use]
     pub fn n_trees(&self) -> usize {
@@ -123,7 +142,7 @@ impl GradientBoostingModel {
         self.n_trees() / self.n_outputs()
     }
 
-    /// Margins a row: one, or with softmax one for each class.
+    /// Margins a row: one, or one for each class ([`Loss::Softmax`], [`Loss::OneVsAll`]) or target.
     #[must_use]
     pub fn n_outputs(&self) -> usize {
         self.parts.forest.base().len()
@@ -216,8 +235,8 @@ impl GradientBoostingModel {
         shares
     }
 
-    /// The raw margins (rows x outputs) of `x` (rows x features): predictions of a regressor,
-    /// log-odds of the second of two classes, or what softmax is taken of.
+    /// The raw margins (rows x outputs) of `x` (rows x features): predictions of a regressor, or
+    /// their logarithms with a log link; log-odds; or what softmax is taken of. See [`Loss`].
     ///
     /// It runs on the current backend, like every prediction; the bits are the same on all.
     ///
@@ -273,8 +292,43 @@ impl GradientBoostingModel {
         ))
     }
 
+    /// The predicted values (rows x targets) of a regressor, of one target or several.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a classifier; else as [`predict_margin`](Self::predict_margin).
+    pub fn predict_targets(&self, x: ArrayView2<'_, f32>) -> Result<Array2<f32>> {
+        Ok(self.predict_targets_on(&Device::current()?, x)?.0)
+    }
+
+    /// As [`predict_targets`](Self::predict_targets) on a given device, and what ran where.
+    ///
+    /// # Errors
+    /// As [`predict_targets`](Self::predict_targets).
+    pub fn predict_targets_on(
+        &self,
+        device: &Device,
+        x: ArrayView2<'_, f32>,
+    ) -> Result<(Array2<f32>, ExecutionReport)> {
+        if self.parts.loss.classifies() {
+            return Err(Error::unsupported(
+                "values predicted by a classifier",
+                "ask it for labels or probabilities",
+            ));
+        }
+        let (margins, mut report) = self.predict_margin_on(device, x)?;
+        let loss = self.ops_loss();
+        if !loss.log_link() {
+            return Ok((margins, report));
+        }
+        let (margins, _) = margins.into_raw_vec_and_offset();
+        let values = timed(&mut report, "link", device, || {
+            ops::predictions(device, loss, margins)
+        })?;
+        Ok((shaped(x.nrows(), self.n_outputs(), values)?, report))
+    }
+
     fn ops_loss(&self) -> ops::Loss {
-        self.parts.loss.with_classes(self.parts.classes.len())
+        self.parts.loss.with_outputs(self.n_outputs())
     }
 }
 
@@ -321,12 +375,21 @@ impl Predict for GradientBoostingModel {
         self.parts.forest.features()
     }
 
+    /// As the trait says; [`Error::Unsupported`] for several targets, which
+    /// [`predict_targets`](GradientBoostingModel::predict_targets) predicts.
     fn predict(&self, x: ArrayView2<'_, f32>) -> Result<Array1<f32>> {
-        let margins = self.predict_margin(x)?;
         let Parts { loss, classes, .. } = &self.parts;
-        if *loss == Loss::Squared {
-            return Ok(margins.column(0).to_owned());
+        if !loss.classifies() {
+            if self.n_outputs() > 1 {
+                return Err(Error::unsupported(
+                    format!("a vector predicted of {} targets", self.n_outputs()),
+                    "ask for `predict_targets`",
+                ));
+            }
+            let (values, _) = self.predict_targets(x)?.into_raw_vec_and_offset();
+            return Ok(Array1::from_vec(values));
         }
+        let margins = self.predict_margin(x)?;
         let loss = self.ops_loss();
         let (values, _) = margins.into_raw_vec_and_offset();
         Ok(values
@@ -357,10 +420,10 @@ impl Score for GradientBoostingModel {
     ) -> Result<f64> {
         let predicted = self.predict(x)?;
         let predicted = predicted.view();
-        match (self.parts.loss, weights) {
-            (Loss::Squared, None) => metrics::r2(y, predicted),
-            (Loss::Squared, Some(weights)) => metrics::weighted::r2(y, predicted, weights),
-            (_, weights) => {
+        match (self.parts.loss.classifies(), weights) {
+            (false, None) => metrics::r2(y, predicted),
+            (false, Some(weights)) => metrics::weighted::r2(y, predicted, weights),
+            (true, weights) => {
                 encode_labels(&self.parts.classes, y)?;
                 match weights {
                     None => metrics::accuracy(y, predicted),
@@ -392,15 +455,13 @@ impl Persist for GradientBoostingModel {
             .iter()
             .map(|node| u8::from(node.missing_left))
             .collect();
+        let (name, parameter) = loss.text();
         let mut file = ModelFile::new(NAME)
-            .with_param("loss", loss_name(*loss))
+            .with_param("loss", name)
             .with_param("n_features", forest.features())
             .with_param("feature_names", feature_names.clone())
             .with_param("class_names", class_names.clone())
-            .with_param(
-                "eval_metric",
-                history.first().map(|history| history.metric.name()),
-            )
+            .with_param("eval_metric", history.first().map(EvalHistory::metric_text))
             .with_slice("base", forest.base())
             .with_slice("classes", classes)
             .with_slice("starts", &starts)
@@ -411,6 +472,12 @@ impl Persist for GradientBoostingModel {
             .with_slice("value", &floats(|node| node.value))
             .with_slice("gain", gains)
             .with_slice("cover", covers);
+        if let Some(parameter) = parameter {
+            file = file.with_slice("loss_parameter", &[parameter]);
+        }
+        if let Some(objective) = &self.parts.objective {
+            file = file.with_param("objective", objective.clone());
+        }
         if !history.is_empty() {
             let names: Vec<String> = history.iter().map(|history| history.name.clone()).collect();
             let rounds = history[0].values.len();
@@ -430,9 +497,17 @@ impl Persist for GradientBoostingModel {
     fn from_model_file(file: &ModelFile) -> Result<Self> {
         file.expect_estimator(NAME)?;
         let refuse = |error: Error| file.refuse(error.to_string());
-        let loss: String = file.param("loss")?;
-        let Some(loss) = LOSSES.into_iter().find(|&known| loss_name(known) == loss) else {
-            return Err(file.refuse(format!("unknown loss `{}`", loss.escape_debug())));
+        let name: String = file.param("loss")?;
+        let parameter = || match file.vector::<f32>("loss_parameter")?[..] {
+            [parameter] => Ok(parameter),
+            _ => Err(file.refuse("tensor `loss_parameter`: expected one number")),
+        };
+        let Some(loss) = Loss::from_text(&name, parameter)? else {
+            return Err(file.refuse(format!("unknown loss `{}`", name.escape_debug())));
+        };
+        let objective = match loss {
+            Loss::Custom => Some(file.param("objective")?),
+            _ => None,
         };
         let left: Vec<u32> = file.vector("left")?;
         let feature: Vec<u32> = file.vector("feature")?;
@@ -478,6 +553,7 @@ impl Persist for GradientBoostingModel {
         .map_err(refuse)?;
         let model = Self::new(Parts {
             loss,
+            objective,
             classes: file.vector("classes")?,
             class_names: file.param("class_names")?,
             feature_names: file.param("feature_names")?,
@@ -496,22 +572,12 @@ impl Persist for GradientBoostingModel {
     }
 }
 
-const LOSSES: [Loss; 3] = [Loss::Squared, Loss::Logistic, Loss::Softmax];
-
-fn loss_name(loss: Loss) -> &'static str {
-    match loss {
-        Loss::Squared => "squared",
-        Loss::Logistic => "logistic",
-        Loss::Softmax => "softmax",
-    }
-}
-
 fn history(file: &ModelFile) -> Result<Vec<EvalHistory>> {
     let Some(metric) = file.param::<Option<String>>("eval_metric")? else {
         return Ok(Vec::new());
     };
     let names: Vec<String> = file.param("eval_sets")?;
-    let Some(metric) = Metric::from_name(&metric) else {
+    let Some((metric, own_name)) = Metric::from_text(&metric) else {
         return Err(file.refuse(format!("unknown metric `{}`", metric.escape_debug())));
     };
     let table: Array2<f64> = file.array("history")?;
@@ -527,6 +593,7 @@ fn history(file: &ModelFile) -> Result<Vec<EvalHistory>> {
         .map(|(name, values)| EvalHistory {
             name,
             metric,
+            own_name: own_name.clone(),
             values: values.to_vec(),
         })
         .collect())

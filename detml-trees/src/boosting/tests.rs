@@ -1,3 +1,5 @@
+mod losses;
+
 use super::*;
 use detml_core::{
     Backend, BitHashed, CsvOptions, Error, ModelFile, Persist, Predict, PredictProba,

@@ -7,8 +7,8 @@ use super::{Lane, Parts};
 use crate::fixtures::{Fixture, word};
 use detml_core::{BitHash, BitHashed, Design, ModelFile, Persist, Result, Seed};
 use detml_kernels::Device;
-use detml_trees::{GradientBoosting, GradientBoostingModel};
-use ndarray::{Array1, Array2, ArrayView2};
+use detml_trees::{ClassWeight, GradientBoosting, GradientBoostingModel, Loss, Objective};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 /// What is fitted.
 #[derive(Clone, Copy, Debug)]
@@ -21,11 +21,36 @@ pub(crate) struct Fit {
     regularised: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Target {
     Squared,
     Logistic,
     Softmax,
+    /// Three classes, each against the others.
+    OneVsAll,
+    /// A regressor's loss of real targets, of 0, 1 and 2, or of these and 1.
+    Real(Loss),
+    Count(Loss),
+    Positive(Loss),
+    /// Squared errors of two targets, the real one and the ternary one.
+    Two,
+    /// Three classes of the same weight.
+    Balanced,
+    /// Squared error as an objective of one's own.
+    Own,
+}
+
+/// Half the squared error.
+struct Squares;
+
+impl Objective for Squares {
+    fn name(&self) -> &str {
+        "squares"
+    }
+
+    fn gradient(&self, margin: f32, target: f32) -> [f32; 2] {
+        [margin - target, 1.0]
+    }
 }
 
 impl Fit {
@@ -55,8 +80,17 @@ impl Fit {
 
     fn builder(&self) -> GradientBoosting {
         let mut builder = match self.target {
-            Target::Squared => GradientBoosting::regressor(),
-            _ => GradientBoosting::classifier(),
+            Target::Squared | Target::Two => GradientBoosting::regressor(),
+            Target::Real(loss) => GradientBoosting::regressor().loss(loss),
+            // Counts may all be 0, of which there is no logarithm to start from.
+            Target::Count(loss) | Target::Positive(loss) => {
+                let boosting = GradientBoosting::regressor().loss(loss);
+                boosting.base_score(0.25).min_child_weight(0.125)
+            }
+            Target::Own => GradientBoosting::regressor().objective(Squares),
+            Target::Logistic | Target::Softmax => GradientBoosting::classifier(),
+            Target::OneVsAll => GradientBoosting::classifier().loss(Loss::OneVsAll),
+            Target::Balanced => GradientBoosting::classifier().class_weight(ClassWeight::Balanced),
         }
         .n_trees(self.rounds)
         .max_depth(self.depth)
@@ -89,12 +123,24 @@ fn fit_rows(
     rows: &[usize],
 ) -> Result<GradientBoostingModel> {
     let target = match what.target {
-        Target::Squared => &f.real,
+        Target::Squared | Target::Real(_) | Target::Two | Target::Own => &f.real,
         Target::Logistic => &f.binary,
-        Target::Softmax => &f.ternary,
+        Target::Balanced
+        | Target::Softmax
+        | Target::OneVsAll
+        | Target::Count(_)
+        | Target::Positive(_) => &f.ternary,
     };
     let pick = |values: &[f32]| rows.iter().map(|&r| values[r]).collect::<Array1<f32>>();
-    let (x, y) = (features(f, rows)?, pick(target));
+    let (x, mut y) = (features(f, rows)?, pick(target));
+    if matches!(what.target, Target::Positive(_)) {
+        y += 1.0;
+    }
+    let mut y = y.insert_axis(Axis(1));
+    if what.target == Target::Two {
+        y.push_column(pick(&f.ternary).view())
+            .map_err(|e| detml_core::Error::internal(e.to_string()))?;
+    }
     // Where every row that there is has weight 0, nothing can be fitted.
     let weights = if what.weighted && f.rows > 3 {
         pick(&f.weights)
@@ -204,6 +250,14 @@ pub(crate) const SAME: [(&str, &str); 10] = [
     ("shorter", "infer"),
 ];
 
+/// One class alone has no others.
+fn two_classes(f: &Fixture) -> std::result::Result<(), &'static str> {
+    match f.ternary.windows(2).any(|pair| pair[0] != pair[1]) {
+        true => Ok(()),
+        false => Err("one class"),
+    }
+}
+
 pub(super) fn lanes() -> Vec<Lane> {
     let squared = Fit::new(Target::Squared);
     let logistic = Fit::new(Target::Logistic);
@@ -259,6 +313,41 @@ pub(super) fn lanes() -> Vec<Lane> {
         )
         .slow(),
     ];
+    let quantile = Fit::new(Target::Real(Loss::Quantile { alpha: 0.8 }));
+    let expectile = Loss::Expectile { alpha: 0.8 };
+    all.extend([
+        lane("absolute", Fit::new(Target::Real(Loss::Absolute))),
+        lane("quantile", quantile).slow(),
+        lane(
+            "quantile-weights-sampled",
+            Fit {
+                weighted: true,
+                sampled: true,
+                ..quantile
+            },
+        ),
+        lane(
+            "mape-weights",
+            Fit {
+                weighted: true,
+                ..Fit::new(Target::Real(Loss::Mape))
+            },
+        )
+        .slow(),
+        lane("huber", Fit::new(Target::Real(Loss::huber()))).slow(),
+        lane("pseudo-huber", Fit::new(Target::Real(Loss::pseudo_huber()))).slow(),
+        lane("expectile", Fit::new(Target::Real(expectile))).slow(),
+        lane("poisson", Fit::new(Target::Count(Loss::poisson()))),
+        lane("gamma", Fit::new(Target::Positive(Loss::Gamma))).slow(),
+        lane("tweedie", Fit::new(Target::Count(Loss::tweedie()))).slow(),
+        lane("squared-log", Fit::new(Target::Count(Loss::SquaredLog))).slow(),
+        lane("two-targets", Fit::new(Target::Two)).slow(),
+        lane("one-vs-all", Fit::new(Target::OneVsAll))
+            .takes(two_classes)
+            .slow(),
+        lane("class-weights", Fit::new(Target::Balanced)).slow(),
+        lane("own-objective", Fit::new(Target::Own)).slow(),
+    ]);
     all.push(trees::lane());
     all.extend(cases::lanes());
     all

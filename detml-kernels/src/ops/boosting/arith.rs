@@ -63,7 +63,7 @@ pub(crate) fn softmax_gradient(ieee: &Ieee, p: f32, y: f32, w: f32) -> Gradient 
 
 #[cube]
 #[inline(always)]
-fn at_least(ieee: &Ieee, x: f32, least: f32) -> f32 {
+pub(crate) fn at_least(ieee: &Ieee, x: f32, least: f32) -> f32 {
     ieee.select(ieee.lt(x, least), least, x)
 }
 

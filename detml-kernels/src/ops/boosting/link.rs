@@ -4,33 +4,47 @@ use super::Loss;
 use crate::device::{Device, Kernel, Loop, args};
 use crate::ieee::{FloatProfile, Ieee};
 use crate::math::{exp, sigmoid};
+use crate::ops::elementwise::{self, Unary};
 use crate::ops::grid;
+use crate::prim;
 use cubecl::prelude::*;
 use detml_core::{Error, Result};
 use rayon::prelude::*;
 
 const ROWS: usize = 1024;
 
+/// What is predicted of margins where that is a number: `e^margin` with a
+/// [logarithmic link](Loss::log_link), else the margin itself.
+///
+/// # Errors
+/// Those of the device.
+pub fn predictions(device: &Device, loss: Loss, margins: Vec<f32>) -> Result<Vec<f32>> {
+    if !loss.log_link() {
+        return Ok(margins);
+    }
+    let mut values = device.upload_vec(margins)?;
+    elementwise::map_assign(Unary::Exp, &mut values)?;
+    device.read(&values)
+}
+
 /// Class probabilities (rows x classes) of margins (rows x outputs), both row by row.
 ///
 /// Logistic: `1 - p` and `p = sigmoid(margin)`. Softmax: `e^(margin - top) / sum`, `top` the
-/// highest margin of the row, the sum over classes in their order. NaN where a margin is NaN or
-/// the top is infinite (`N11`).
+/// highest margin of the row, the sum over classes in their order. One versus all:
+/// `sigmoid(margin) / sum`, the sum likewise; `1 / classes` where the sum is 0. NaN where a margin
+/// is NaN or, with softmax, the top is infinite (`N11`).
 ///
 /// # Errors
-/// `Unsupported` for the squared loss; `Shape` if the margins don't fill their rows;
+/// `Unsupported` for the loss of a regressor; `Shape` if the margins don't fill their rows;
 /// those of the device.
 pub fn probabilities(device: &Device, loss: Loss, margins: &[f32]) -> Result<Vec<f32>> {
-    let classes = match loss {
-        Loss::Squared => {
-            return Err(Error::unsupported(
-                "probabilities of a regressor",
-                "its margins are the predictions",
-            ));
-        }
-        Loss::Logistic => 1,
-        Loss::Softmax { classes } => classes,
-    };
+    if loss.classes().is_none() {
+        return Err(Error::unsupported(
+            "probabilities of a regressor",
+            "its margins are the predictions",
+        ));
+    }
+    let classes = loss.outputs();
     if classes == 0 || !margins.len().is_multiple_of(classes) {
         let expected = format_args!("rows x {classes}");
         return Err(Error::shape("margins", expected, margins.len()));
@@ -47,7 +61,10 @@ pub fn probabilities(device: &Device, loss: Loss, margins: &[f32]) -> Result<Vec
     }
     let mut all = margins.to_vec();
     all.par_chunks_mut(ROWS.saturating_mul(classes))
-        .for_each(|out| simd.dispatch(Softmax { out, classes }));
+        .for_each(|out| match loss {
+            Loss::OneVsAll { .. } => simd.dispatch(OneVsAll { out, classes }),
+            _ => simd.dispatch(Softmax { out, classes }),
+        });
     Ok(all)
 }
 
@@ -94,6 +111,40 @@ impl Loop for Softmax<'_> {
     }
 }
 
+struct OneVsAll<'a> {
+    out: &'a mut [f32],
+    classes: usize,
+}
+
+impl Loop for OneVsAll<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self, ieee: Ieee) {
+        let classes = self.classes as u32;
+        for row in self.out.chunks_exact_mut(self.classes) {
+            let mut sum = 0.0;
+            for x in &mut *row {
+                *x = sigmoid(&ieee, *x);
+                sum = ieee.add(sum, *x);
+            }
+            for x in row {
+                *x = part(&ieee, *x, sum, classes);
+            }
+        }
+    }
+}
+
+/// A class's part of the sum; all alike where it is 0.
+#[cube]
+#[inline(always)]
+fn part(ieee: &Ieee, p: f32, sum: f32, classes: u32) -> f32 {
+    let none = ieee.eq(sum, prim::from_bits(0u32));
+    let one = prim::from_bits(0x3f80_0000u32);
+    let above = ieee.select(none, one, p);
+    let below = ieee.select(none, ieee.from_u32(classes), sum);
+    ieee.canonical(ieee.div(above, below))
+}
+
 /// Units of a cube.
 const UNITS: u32 = 128;
 /// Margins that are uploaded at a time: rows are independent, so the parts can't show.
@@ -135,12 +186,39 @@ fn softmax(ieee: &Ieee, margins: &Array<f32>, out: &mut Array<f32>, rows: u32, c
     }
 }
 
+/// As [`OneVsAll`], a unit a row.
+#[cube]
+fn one_vs_all(ieee: &Ieee, margins: &Array<f32>, out: &mut Array<f32>, rows: u32, classes: u32) {
+    let row = CUBE_POS as u32 * UNITS + UNIT_POS;
+    if row < rows {
+        let first = row * classes;
+        let mut sum = 0.0f32;
+        for class in 0..classes {
+            let at = (first + class) as usize;
+            let p = sigmoid(ieee, margins[at]);
+            out[at] = p;
+            sum = ieee.add(sum, p);
+        }
+        for class in 0..classes {
+            let at = (first + class) as usize;
+            out[at] = part(ieee, out[at], sum, classes);
+        }
+    }
+}
+
 fn kernel(profile: FloatProfile, loss: Loss) -> Kernel {
     let units = CubeDim::new_1d(UNITS);
     if loss == Loss::Logistic {
         return Kernel::new("link_logistic", profile, (), units, |d| {
             let (ieee, margins, out, rows) = (d.ieee(), d.input(), d.output(), d.scalar());
             logistic::expand(d.scope(), ieee, margins, out, rows);
+        });
+    }
+    if matches!(loss, Loss::OneVsAll { .. }) {
+        return Kernel::new("link_one_vs_all", profile, (), units, |d| {
+            let (ieee, margins, out) = (d.ieee(), d.input(), d.output());
+            let (rows, classes) = (d.scalar(), d.scalar());
+            one_vs_all::expand(d.scope(), ieee, margins, out, rows, classes);
         });
     }
     Kernel::new("link_softmax", profile, (), units, |d| {
@@ -179,7 +257,8 @@ fn on_gpu(device: &Device, loss: Loss, margins: &[f32], outputs: usize) -> Resul
 
 /// The kernels of [`probabilities`].
 pub(crate) fn link_kernels(profile: FloatProfile) -> Vec<Kernel> {
-    [Loss::Logistic, Loss::Softmax { classes: 2 }]
+    let (softmax, one_vs_all) = (Loss::Softmax { classes: 2 }, Loss::OneVsAll { classes: 2 });
+    [Loss::Logistic, softmax, one_vs_all]
         .map(|loss| kernel(profile, loss))
         .into()
 }
@@ -192,6 +271,18 @@ mod tests {
     /// The contract in few lines.
     fn plain(loss: Loss, margins: &[f32]) -> Vec<f32> {
         let ieee = Ieee::PLAIN;
+        if let Loss::OneVsAll { classes } = loss {
+            let mut all = Vec::new();
+            for row in margins.chunks(classes) {
+                let p: Vec<f32> = row.iter().map(|&x| sigmoid(&ieee, x)).collect();
+                let sum = p.iter().fold(0.0, |sum, &p| ieee.add(sum, p));
+                all.extend(p.iter().map(|&p| match sum {
+                    0.0 => 1.0 / classes as f32,
+                    _ => ieee.canonical(ieee.div(p, sum)),
+                }));
+            }
+            return all;
+        }
         let Loss::Softmax { classes } = loss else {
             let pair = |&margin: &f32| {
                 let p = sigmoid(&ieee, margin);
@@ -216,6 +307,8 @@ mod tests {
             (Loss::Softmax { classes: 1 }, 1),
             (Loss::Softmax { classes: 3 }, 3),
             (Loss::Softmax { classes: 7 }, 7),
+            (Loss::OneVsAll { classes: 2 }, 2),
+            (Loss::OneVsAll { classes: 5 }, 5),
         ] {
             for rows in [0, 1, 300] {
                 let len = rows * outputs;

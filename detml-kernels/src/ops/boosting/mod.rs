@@ -35,13 +35,28 @@
 //! side. A node without missing rows (more exactly, whose missing rows have sums of zero) gives
 //! both sides the same integers, so the tie sends later missing values to the left: this never
 //! depends on a rounding residue.
+//!
+//! # Leaves as quantiles
+//! The absolute, quantile and absolute percentage errors have no curvature of their own: their
+//! trees grow on the gradient with a Hessian of the weight, and then each leaf's value is the
+//! learning rate times a quantile of the residuals `y - margin` of its drawn rows, as LightGBM and
+//! XGBoost do. Row weights (for the percentage error `w / max(1, |y|)`) are rounded to integers in
+//! units of the power of two that puts the largest into `2^29 ..= 2^30`, none to less than 1. The
+//! value is the least residual that reaches, together with all lower ones, the share `alpha` of the
+//! leaf's total weight: `ceil(total * round(alpha * 2^32) / 2^32)` in exact integers. There is no
+//! interpolation (numpy's `inverted_cdf`); equal residuals count together, so no order shows. Only a
+//! root of which no row was drawn has no residual: its value is 0. These leaves have no `lambda` and
+//! no `alpha` taken off.
 
 mod arith;
 mod cpu;
+mod formulas;
 mod gpu;
 mod link;
+mod loss;
 #[cfg(test)]
 mod plain;
+mod renewal;
 mod sampling;
 #[cfg(test)]
 mod tests;
@@ -51,7 +66,9 @@ use detml_core::{Error, Result, Seed};
 
 pub(crate) use gpu::kernels;
 pub(crate) use link::link_kernels;
-pub use link::probabilities;
+pub use link::{predictions, probabilities};
+pub use loss::Loss;
+pub use renewal::best_quantile;
 
 /// The code of a missing value; other codes count bins from 0.
 pub const MISSING: u8 = 255;
@@ -135,30 +152,6 @@ impl Bins {
     }
 }
 
-/// What is minimised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// Half the squared error; the margin is the prediction.
-    Squared,
-    /// Logistic loss of targets 0 and 1; the margin is the log-odds of 1.
-    Logistic,
-    /// Multinomial logistic loss of targets `0..classes`, one margin a class.
-    Softmax {
-        /// Number of classes, at least 2.
-        classes: usize,
-    },
-}
-
-impl Loss {
-    /// Number of margins a row, and of trees a round.
-    pub fn outputs(self) -> usize {
-        match self {
-            Self::Squared | Self::Logistic => 1,
-            Self::Softmax { classes } => classes,
-        }
-    }
-}
-
 /// How trees grow. All numbers are finite and not negative.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
@@ -217,7 +210,8 @@ pub struct Tree {
 pub struct Table {
     /// The binned features.
     pub bins: Bins,
-    /// One target a row; the class number for classifying losses.
+    /// One target a row, the class number for classifying losses; or, target by target, the
+    /// several targets of each row.
     pub targets: Vec<f32>,
     /// One weight a row, finite and above 0; all 1 if absent.
     pub weights: Option<Vec<f32>>,
@@ -233,29 +227,11 @@ impl Table {
                 format_args!("{} features, binned otherwise", self.bins.features()),
             ));
         }
-        if self.targets.len() != rows {
-            return Err(Error::shape("targets", rows, self.targets.len()));
+        if Some(self.targets.len()) != rows.checked_mul(loss.targets()) {
+            let expected = format_args!("{rows} x {}", loss.targets());
+            return Err(Error::shape("targets", expected, self.targets.len()));
         }
-        let classes = match loss {
-            Loss::Squared => None,
-            Loss::Logistic => Some(2),
-            Loss::Softmax { classes } => Some(classes),
-        };
-        for (row, &y) in self.targets.iter().enumerate() {
-            let right = classes.map_or(y.is_finite(), |n| {
-                y >= 0.0 && y < n as f32 && y == y.trunc()
-            });
-            if !right {
-                return Err(Error::LabelOutOfRange {
-                    row,
-                    expected: match classes {
-                        Some(n) => format!("a whole number below {n}"),
-                        None => "a finite number".into(),
-                    },
-                    got: y.to_string(),
-                });
-            }
-        }
+        loss.check_targets(&self.targets)?;
         let Some(weights) = &self.weights else {
             return Ok(());
         };
@@ -279,6 +255,8 @@ pub struct Booster {
     inner: Inner,
     /// Number of eval sets.
     evals: usize,
+    loss: Loss,
+    rows: usize,
 }
 
 enum Inner {
@@ -305,18 +283,36 @@ impl Booster {
         growth: Growth,
     ) -> Result<Self> {
         check(&train, &evals, loss, base, &growth)?;
-        let sets = evals.len();
+        let (sets, rows) = (evals.len(), train.bins.rows);
         let inner = match device.simd() {
             Some(simd) => Inner::Cpu(Box::new(cpu::Cpu::new(
-                simd, train, evals, loss, base, growth,
+                simd,
+                train,
+                evals,
+                loss,
+                &start(loss, base),
+                growth,
             ))),
             None => {
                 let schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
-                let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, schedule)?;
+                let gpu = gpu::Gpu::new(
+                    device,
+                    train,
+                    evals,
+                    loss,
+                    &start(loss, base),
+                    growth,
+                    schedule,
+                )?;
                 Inner::Gpu(Box::new(gpu))
             }
         };
-        Ok(Self { inner, evals: sets })
+        Ok(Self {
+            inner,
+            evals: sets,
+            loss,
+            rows,
+        })
     }
 
     /// As [`new`](Self::new), on a GPU with another schedule.
@@ -334,13 +330,23 @@ impl Booster {
             return Self::new(device, train, evals, loss, base, growth);
         }
         check(&train, &evals, loss, base, &growth)?;
-        let sets = evals.len();
+        let (sets, rows) = (evals.len(), train.bins.rows);
         let mut schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
         change(&mut schedule);
-        let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, schedule)?;
+        let gpu = gpu::Gpu::new(
+            device,
+            train,
+            evals,
+            loss,
+            &start(loss, base),
+            growth,
+            schedule,
+        )?;
         Ok(Self {
             inner: Inner::Gpu(Box::new(gpu)),
             evals: sets,
+            loss,
+            rows,
         })
     }
 
@@ -356,8 +362,16 @@ impl Booster {
         check(&train, &evals, loss, base, &growth)?;
         Ok(Self {
             evals: evals.len(),
+            loss,
+            rows: train.bins.rows,
             inner: Inner::Plain(
-                Box::new(plain::Plain::new(train, evals, loss, base, growth)),
+                Box::new(plain::Plain::new(
+                    train,
+                    evals,
+                    loss,
+                    &start(loss, base),
+                    growth,
+                )),
                 Vec::new(),
             ),
         })
@@ -367,14 +381,59 @@ impl Booster {
     ///
     /// # Errors
     /// `NonFinite` if a gradient or Hessian overflowed; those of the device. On a GPU either may
-    /// come later, from a method that waits.
+    /// come later, from a method that waits. `Unsupported` with [`Loss::Given`].
     pub fn round(&mut self) -> Result<()> {
+        if self.loss == Loss::Given {
+            return Err(Error::unsupported(
+                "a round without gradients",
+                "give them to `round_with`",
+            ));
+        }
+        self.grow()
+    }
+
+    /// With [`Loss::Given`], grows a tree on these gradients and Hessians, one of each a row of the
+    /// training set, already multiplied by the weights. A GPU gets them uploaded.
+    ///
+    /// # Errors
+    /// `Unsupported` with another loss; `Shape` unless there is one of each a row; `InvalidValue`
+    /// for a Hessian below 0; else as [`round`](Self::round).
+    pub fn round_with(&mut self, g: &[f32], h: &[f32]) -> Result<()> {
+        if self.loss != Loss::Given {
+            return Err(Error::unsupported(
+                format!("gradients from outside for {:?}", self.loss),
+                "that is what `Loss::Given` is for",
+            ));
+        }
+        for (what, values) in [("gradients", g), ("hessians", h)] {
+            if values.len() != self.rows {
+                return Err(Error::shape(what, self.rows, values.len()));
+            }
+        }
+        if let Some(row) = h.iter().position(|&h| h < 0.0) {
+            return Err(Error::InvalidValue {
+                what: "hessians".into(),
+                row,
+                expected: "0 or above".into(),
+                got: h[row].to_string(),
+            });
+        }
+        match &mut self.inner {
+            Inner::Cpu(cpu) => cpu.give(g, h),
+            Inner::Gpu(gpu) => gpu.give(g, h)?,
+            #[cfg(test)]
+            Inner::Plain(plain, _) => plain.give(g, h),
+        }
+        self.grow()
+    }
+
+    fn grow(&mut self) -> Result<()> {
         match &mut self.inner {
             Inner::Cpu(cpu) => cpu.round(),
             Inner::Gpu(gpu) => gpu.round(),
             #[cfg(test)]
             Inner::Plain(plain, trees) => {
-                trees.extend(plain.round());
+                trees.extend(plain.round()?);
                 Ok(())
             }
         }
@@ -434,6 +493,15 @@ impl Booster {
     }
 }
 
+/// A base margin, never -0 where leaves of 0 have to leave margins as they are.
+fn start(loss: Loss, base: &[f32]) -> Vec<f32> {
+    let plain = |&b: &f32| if b == 0.0 { 0.0 } else { b };
+    match loss.renewed_quantile() {
+        Some(_) => base.iter().map(plain).collect(),
+        None => base.to_vec(),
+    }
+}
+
 /// The first row whose gradient or Hessian isn't finite, and that number.
 fn first_not_finite(g: &[f32], h: &[f32]) -> Option<(usize, f32)> {
     let mut pairs = g.iter().zip(h).enumerate();
@@ -454,11 +522,9 @@ fn check(train: &Table, evals: &[Table], loss: Loss, base: &[f32], growth: &Grow
     if train.bins.rows == 0 {
         return Err(Error::empty("training set (rows)"));
     }
+    loss.check()?;
     for table in std::iter::once(train).chain(evals) {
         table.check(&train.bins.counts, loss)?;
-    }
-    if matches!(loss, Loss::Softmax { classes } if classes < 2) {
-        return Err(Error::parameter("classes", "at least 2", loss.outputs()));
     }
     if base.len() != loss.outputs() {
         return Err(Error::shape("base margins", loss.outputs(), base.len()));

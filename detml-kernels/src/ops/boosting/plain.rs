@@ -1,6 +1,7 @@
 //! The contract in few lines: every tuned path must equal this bit for bit.
 
 use super::arith::*;
+use super::formulas::*;
 use super::sampling::{Columns, Rows};
 use super::*;
 use crate::ieee::Ieee;
@@ -13,6 +14,7 @@ pub(super) struct Plain {
     growth: Growth,
     /// Margins of the training set and the eval sets, output by output.
     margins: Vec<Vec<f32>>,
+    given: Vec<Gradient>,
     rounds: u32,
 }
 
@@ -52,15 +54,20 @@ impl Plain {
             loss,
             growth,
             margins,
+            given: Vec::new(),
             rounds: 0,
         }
+    }
+
+    pub(super) fn give(&mut self, g: &[f32], h: &[f32]) {
+        self.given = g.iter().zip(h).map(|(&g, &h)| Gradient { g, h }).collect();
     }
 
     pub(super) fn margins(&self, table: usize) -> &[f32] {
         &self.margins[table]
     }
 
-    pub(super) fn round(&mut self) -> Vec<Tree> {
+    pub(super) fn round(&mut self) -> Result<Vec<Tree>> {
         let outputs = self.loss.outputs();
         let sample = Rows::new(&self.growth, self.rounds);
         let gradients: Vec<Vec<Gradient>> = (0..outputs)
@@ -70,10 +77,17 @@ impl Plain {
                     .collect()
             })
             .collect();
+        for (output, gradients) in gradients.iter().enumerate() {
+            let (g, h): (Vec<f32>, Vec<f32>) = gradients.iter().map(|x| (x.g, x.h)).unzip();
+            if let Some((row, got)) = first_not_finite(&g, &h) {
+                return Err(not_finite(self.rounds, row, output, got));
+            }
+        }
         let mut trees = Vec::new();
         for (output, gradients) in gradients.iter().enumerate() {
             let number = self.rounds * outputs as u32 + output as u32;
-            let tree = self.grow(gradients, sample, number);
+            let mut tree = self.grow(gradients, sample, number);
+            self.renew(&mut tree, sample);
             let tables = std::iter::once(&self.train).chain(&self.evals);
             for (table, margins) in tables.zip(&mut self.margins) {
                 let n = table.bins.rows;
@@ -85,17 +99,36 @@ impl Plain {
             trees.push(tree);
         }
         self.rounds += 1;
-        trees
+        Ok(trees)
     }
 
     fn gradient(&self, row: usize, output: usize) -> Gradient {
         let (ieee, n) = (Ieee::PLAIN, self.train.bins.rows);
         let margin = |output: usize| self.margins[0][output * n + row];
-        let y = self.train.targets[row];
+        let y = match self.loss {
+            Loss::SquaredTargets { .. } => self.train.targets[output * n + row],
+            _ => self.train.targets[row],
+        };
+        let own = margin(output);
         let w = self.train.weights.as_ref().map_or(1.0, |w| w[row]);
         match self.loss {
-            Loss::Squared => squared_gradient(&ieee, margin(0), y, w),
-            Loss::Logistic => logistic_gradient(&ieee, sigmoid(&ieee, margin(0)), y, w),
+            Loss::Squared | Loss::SquaredTargets { .. } => squared_gradient(&ieee, own, y, w),
+            Loss::Absolute => absolute_gradient(&ieee, own, y, w),
+            Loss::Quantile { alpha } => quantile_gradient(&ieee, own, y, w, alpha),
+            Loss::Mape => mape_gradient(&ieee, own, y, w),
+            Loss::Huber { delta } => huber_gradient(&ieee, own, y, w, delta),
+            Loss::PseudoHuber { delta } => pseudo_huber_gradient(&ieee, own, y, w, delta),
+            Loss::Expectile { alpha } => expectile_gradient(&ieee, own, y, w, alpha),
+            Loss::Poisson { max_delta_step } => poisson_gradient(&ieee, own, y, w, max_delta_step),
+            Loss::Gamma => gamma_gradient(&ieee, own, y, w),
+            Loss::Tweedie { variance_power } => tweedie_gradient(&ieee, own, y, w, variance_power),
+            Loss::SquaredLog => squared_log_gradient(&ieee, own, y, w),
+            Loss::Given => self.given[row],
+            Loss::Logistic => logistic_gradient(&ieee, sigmoid(&ieee, own), y, w),
+            Loss::OneVsAll { .. } => {
+                let y = if y == output as f32 { 1.0 } else { 0.0 };
+                logistic_gradient(&ieee, sigmoid(&ieee, own), y, w)
+            }
             Loss::Softmax { classes } => {
                 let top =
                     (1..classes).fold(
@@ -107,6 +140,48 @@ impl Plain {
                 let y = if y == output as f32 { 1.0 } else { 0.0 };
                 softmax_gradient(&ieee, ieee.div(e(output), sum), y, w)
             }
+        }
+    }
+
+    /// The leaves of a tree as quantiles, in real numbers where the contract has integers.
+    fn renew(&self, tree: &mut Tree, sample: Option<Rows>) {
+        let Some(alpha) = self.loss.renewed_quantile() else {
+            return;
+        };
+        let (ieee, n) = (&Ieee::PLAIN, self.train.bins.rows);
+        let weight = |row: usize| {
+            let w = self.train.weights.as_ref().map_or(1.0, |w| w[row]);
+            match self.loss {
+                Loss::Mape => w / self.train.targets[row].abs().max(1.0),
+                _ => w,
+            }
+        };
+        let largest = (0..n).map(weight).fold(0f32, f32::max);
+        let unit = 2f64.powi(29 - f64::from(largest).log2().floor() as i32);
+        let fixed = |row: usize| (f64::from(weight(row)) * unit).round_ties_even().max(1.0) as u128;
+        for at in 0..tree.nodes.len() {
+            let drawn = |row: &usize| sample.is_none_or(|sample| sample.holds(*row));
+            let own =
+                |row: &usize| std::ptr::eq(leaf(tree, &self.train.bins, *row), &tree.nodes[at]);
+            let mut rows: Vec<(f32, u128)> = (0..n)
+                .filter(drawn)
+                .filter(own)
+                .map(|row| {
+                    (
+                        ieee.sub(self.train.targets[row], self.margins[0][row]),
+                        fixed(row),
+                    )
+                })
+                .collect();
+            rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let total: u128 = rows.iter().map(|row| row.1).sum();
+            let share = (f64::from(alpha) * 2f64.powi(32)).round() as u128;
+            let enough = |&(residual, _): &(f32, u128)| {
+                let lower = rows.iter().filter(|row| row.0 <= residual);
+                lower.map(|row| row.1).sum::<u128>() << 32 >= share * total
+            };
+            let residual = rows.iter().copied().find(enough).map_or(0.0, |row| row.0);
+            tree.nodes[at].value = ieee.mul(residual, self.growth.learning_rate) + 0.0;
         }
     }
 

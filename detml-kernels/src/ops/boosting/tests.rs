@@ -1,5 +1,5 @@
 use super::*;
-use crate::suite::{backend_suite, for_all, hash, moderate};
+use crate::suite::{any_bits, backend_suite, for_all, hash, moderate};
 use proptest::prelude::*;
 
 fn growth() -> Growth {
@@ -48,12 +48,22 @@ fn table(seed: u32, rows: usize, counts: &[u16], missing: u32, loss: Loss) -> Ta
                 .enumerate()
                 .map(|(i, &c)| u32::from(c) * (i as u32 % 3))
                 .sum();
+            let number = (sum + noise) as f32 * 0.37;
             match loss {
-                Loss::Squared => (sum + noise) as f32 * 0.37 - 5.0,
-                Loss::Logistic => ((sum + noise) / 7 % 2) as f32,
-                Loss::Softmax { classes } => ((sum + noise) / 7 % classes as u32) as f32,
+                Loss::Gamma => number + 0.125,
+                Loss::Poisson { .. } | Loss::Tweedie { .. } | Loss::SquaredLog => {
+                    ((sum + noise) / 7 % 9) as f32
+                }
+                _ => match loss.classes() {
+                    Some(classes) => ((sum + noise) / 7 % classes as u32) as f32,
+                    None => number - 5.0,
+                },
             }
         })
+        .collect::<Vec<f32>>();
+    // Several targets are the first one at several scales.
+    let targets = (0..loss.targets())
+        .flat_map(|i| targets.iter().map(move |y| y * (1.0 - 0.7 * i as f32)))
         .collect();
     Table {
         bins,
@@ -63,15 +73,25 @@ fn table(seed: u32, rows: usize, counts: &[u16], missing: u32, loss: Loss) -> Ta
 }
 
 /// Trees and margins of all sets after `rounds` rounds.
-fn run(mut booster: Booster, rounds: usize, evals: usize) -> (Vec<Tree>, Vec<Vec<u32>>) {
+fn run(booster: Booster, rounds: usize, evals: usize) -> (Vec<Tree>, Vec<Vec<u32>>) {
+    try_run(booster, rounds, evals).unwrap()
+}
+
+fn try_run(
+    mut booster: Booster,
+    rounds: usize,
+    evals: usize,
+) -> Result<(Vec<Tree>, Vec<Vec<u32>>)> {
     for _ in 0..rounds {
-        booster.round().unwrap();
+        booster.round()?;
     }
-    let trees = booster.take_trees().unwrap();
+    let trees = booster.take_trees()?;
     let bits = |margins: Vec<f32>| margins.into_iter().map(f32::to_bits).collect();
-    let mut margins = vec![bits(booster.margins().unwrap())];
-    margins.extend((0..evals).map(|set| bits(booster.eval_margins(set).unwrap())));
-    (trees, margins)
+    let mut margins = vec![bits(booster.margins()?)];
+    for set in 0..evals {
+        margins.push(bits(booster.eval_margins(set)?));
+    }
+    Ok((trees, margins))
 }
 
 fn compare(
@@ -94,18 +114,30 @@ fn compare_scheduled(
     growth: Growth,
     change: impl Fn(&mut gpu::Schedule),
 ) -> Vec<Tree> {
-    let base: Vec<f32> = moderate(3, loss.outputs());
+    // Far from the targets, Hessians of likelihoods vanish or leave no gain.
+    let base: Vec<f32> = match loss.log_link() {
+        true => vec![2.5],
+        false => moderate(3, loss.outputs()),
+    };
     let sets = evals.len();
-    let plain = run(
+    let plain = try_run(
         Booster::plain(train.clone(), evals.clone(), loss, &base, growth).unwrap(),
         4,
         sets,
     );
-    let tuned = run(
+    let tuned = try_run(
         Booster::scheduled(device, train, evals, loss, &base, growth, change).unwrap(),
         4,
         sets,
     );
+    let (plain, tuned) = match (plain, tuned) {
+        // A step may go too far: everywhere then.
+        (Err(plain), Err(tuned)) => {
+            assert_eq!(tuned.to_string(), plain.to_string(), "{what}");
+            return Vec::new();
+        }
+        (plain, tuned) => (plain.unwrap(), tuned.unwrap()),
+    };
     assert_eq!(tuned.0.len(), plain.0.len(), "{what}");
     for (i, (tuned, plain)) in tuned.0.iter().zip(&plain.0).enumerate() {
         assert_eq!(
@@ -141,8 +173,37 @@ fn same(a: &Node, b: &Node) -> bool {
 
 const LOSSES: [Loss; 3] = [Loss::Squared, Loss::Logistic, Loss::Softmax { classes: 3 }];
 
+/// One of each kind that has formulas of its own.
+const ALL: [Loss; 15] = [
+    LOSSES[0],
+    LOSSES[1],
+    LOSSES[2],
+    Loss::SquaredTargets { targets: 3 },
+    Loss::Absolute,
+    Loss::Quantile { alpha: 0.8 },
+    Loss::Mape,
+    Loss::Huber { delta: 0.9 },
+    Loss::PseudoHuber { delta: 1.5 },
+    Loss::Expectile { alpha: 0.3 },
+    Loss::Poisson {
+        max_delta_step: 0.7,
+    },
+    Loss::Gamma,
+    Loss::Tweedie {
+        variance_power: 1.5,
+    },
+    Loss::SquaredLog,
+    Loss::OneVsAll { classes: 3 },
+];
+
+/// Those whose leaves are renewed.
+fn renewed() -> impl Iterator<Item = Loss> {
+    ALL.into_iter()
+        .filter(|loss| loss.renewed_quantile().is_some())
+}
+
 fn losses(device: &Device) {
-    for loss in LOSSES {
+    for loss in ALL {
         let train = table(1, 150, &[5, 20, 1, 255, 2, 9, 33, 7, 3], 0, loss);
         let evals = vec![
             table(2, 40, train.bins.counts(), 5, loss),
@@ -157,7 +218,7 @@ fn losses(device: &Device) {
 }
 
 fn missing_values_weights_and_penalties(device: &Device) {
-    for (i, loss) in LOSSES.into_iter().enumerate() {
+    for (i, loss) in ALL.into_iter().enumerate() {
         let mut train = table(10 + i as u32, 150, &[0, 12, 40, 3], 3, loss);
         train.weights = Some(moderate(4, 150).into_iter().map(f32::abs).collect());
         let growth = Growth {
@@ -175,12 +236,15 @@ fn missing_values_weights_and_penalties(device: &Device) {
                 .flat_map(|tree| &tree.nodes)
                 .filter(|node| node.left != 0)
         };
-        assert!(splits().any(|node| node.missing_left) && splits().any(|node| !node.missing_left));
+        if i < LOSSES.len() {
+            let left = splits().filter(|node| node.missing_left).count();
+            assert!(left > 0 && left < splits().count());
+        }
     }
 }
 
 fn sampling_draws_rows_and_features(device: &Device) {
-    for loss in LOSSES {
+    for loss in ALL {
         let train = table(20, 150, &[5, 20, 8, 30, 2, 9, 33, 7, 3, 11], 6, loss);
         let growth = Growth {
             subsample: 0.6,
@@ -371,6 +435,152 @@ fn trees_come_in_parts(device: &Device) {
     assert_eq!(trees, all.0);
 }
 
+/// Leaves of many rows and of few, ties, weights of any size, and leaves renewed in batches.
+fn renewed_leaves(device: &Device) {
+    for (i, loss) in renewed().enumerate() {
+        for (rows, depth, batch) in [(9_000, 2, 1 << 14), (200, 9, 7), (1, 3, 1)] {
+            let mut train = table(100 + i as u32, rows, &[30, 9, 60], 4, loss);
+            for y in &mut train.targets {
+                *y = y.round();
+            }
+            let size = |row: usize| 2f32.powi((hash(101, row as u32) % 40) as i32 - 20);
+            train.weights = Some((0..rows).map(|row| size(row) * 1.7).collect());
+            let growth = Growth {
+                max_depth: depth,
+                min_child_weight: 0.0,
+                lambda: 0.0,
+                subsample: if depth == 9 { 0.7 } else { 1.0 },
+                ..growth()
+            };
+            let what = format!("{loss:?}, {rows} rows");
+            let change = |schedule: &mut gpu::Schedule| schedule.renewed = batch;
+            compare_scheduled(device, &what, train, vec![], loss, growth, change);
+        }
+    }
+    // No row is drawn.
+    let growth = Growth {
+        subsample: 1e-9,
+        ..growth()
+    };
+    let train = table(99, 30, &[4, 9], 4, Loss::Absolute);
+    let trees = compare(
+        device,
+        "nothing drawn",
+        train,
+        vec![],
+        Loss::Absolute,
+        growth,
+    );
+    assert!(trees.iter().all(|tree| tree.nodes[0].value == 0.0));
+}
+
+/// A quantile next to the one that is asked for must be seen.
+fn another_quantile_shows(device: &Device) {
+    let of = |alpha: f32| {
+        let loss = Loss::Quantile { alpha };
+        let train = Table {
+            bins: Bins::new(10, vec![0; 10], vec![1]).unwrap(),
+            targets: (0..10).map(|i| (i * 7 % 10) as f32).collect(),
+            weights: None,
+        };
+        let growth = Growth {
+            learning_rate: 1.0,
+            ..growth()
+        };
+        let mut booster = Booster::new(device, train, vec![], loss, &[0.0], growth).unwrap();
+        booster.round().unwrap();
+        booster.take_trees().unwrap()[0].nodes[0].value
+    };
+    assert_eq!([0.5, 0.500_000_06, 0.499_999_97].map(of), [4.0, 5.0, 4.0]);
+    assert_eq!(
+        [1e-9, 0.25, 0.875, 0.999_999_9].map(of),
+        [0.0, 2.0, 8.0, 9.0]
+    );
+}
+
+/// Gradients from outside: those of the squared loss give its trees.
+fn given_gradients(device: &Device) {
+    let train = table(110, 300, &[30, 9, 60], 4, Loss::Squared);
+    let expected = run(
+        Booster::plain(train.clone(), vec![], Loss::Squared, &[0.5], growth()).unwrap(),
+        3,
+        0,
+    );
+    let targets = train.targets.clone();
+    let mut booster = Booster::new(device, train, vec![], Loss::Given, &[0.5], growth()).unwrap();
+    assert!(matches!(booster.round(), Err(Error::Unsupported { .. })));
+    let h = vec![1.0; 300];
+    for _ in 0..3 {
+        let margins = booster.margins().unwrap();
+        let g: Vec<f32> = margins.iter().zip(&targets).map(|(m, y)| m - y).collect();
+        booster.round_with(&g, &h).unwrap();
+    }
+    let short = booster.round_with(&h[1..], &h);
+    assert!(matches!(short, Err(Error::Shape { .. })));
+    let mut negative = h.clone();
+    negative[7] = -1.0;
+    let refused = booster.round_with(&h, &negative);
+    assert!(matches!(refused, Err(Error::InvalidValue { row: 7, .. })));
+    let margins = booster.margins().unwrap();
+    let bits: Vec<u32> = margins.into_iter().map(f32::to_bits).collect();
+    assert_eq!(booster.take_trees().unwrap(), expected.0);
+    assert_eq!(bits, expected.1[0]);
+    let told = booster.round_with(&[f32::NAN; 300], &h);
+    let told = told.and_then(|()| booster.take_trees());
+    assert!(matches!(told, Err(Error::NonFinite { .. })));
+}
+
+/// Targets, weights and base margins of any finite bits: the same outcome everywhere.
+fn any_targets(device: &Device) {
+    let plain = Device::cpu_with(crate::Simd::Plain);
+    for (i, loss) in ALL.into_iter().enumerate() {
+        if loss.classes().is_some() {
+            continue;
+        }
+        let finite = |seed: u32, count: usize| -> Vec<f32> {
+            let fold = |x: f32| if x.is_finite() { x } else { 0.5 };
+            any_bits(seed, count).into_iter().map(fold).collect()
+        };
+        let rows = 60;
+        let mut train = table(120 + i as u32, rows, &[9, 40, 7], 5, loss);
+        train.targets = finite(i as u32, rows * loss.targets());
+        if loss.check_targets(&train.targets).is_err() {
+            train.targets = train.targets.iter().map(|y| y.abs().max(1e-30)).collect();
+        }
+        let weights = finite(77, rows).into_iter().map(|w| w.abs().max(1e-40));
+        for weights in [None, Some(weights.collect::<Vec<f32>>())] {
+            train.weights = weights;
+            for base in [0.0, -80.0, 90.0] {
+                let outcome = |device: &Device| {
+                    let base = vec![base; loss.outputs()];
+                    let growth = Growth {
+                        min_child_weight: 0.0,
+                        ..growth()
+                    };
+                    let mut booster =
+                        Booster::new(device, train.clone(), vec![], loss, &base, growth).unwrap();
+                    let mut error = None;
+                    for _ in 0..3 {
+                        error = error.or(booster.round().err());
+                    }
+                    let error = error.or_else(|| booster.take_trees().err());
+                    let trees = booster.take_trees().unwrap_or_default();
+                    let margins = booster.margins().unwrap_or_default();
+                    let bits: Vec<u32> = margins.into_iter().map(f32::to_bits).collect();
+                    (
+                        error.map(|error| error.to_string()),
+                        format!("{trees:?}"),
+                        bits,
+                    )
+                };
+                let (got, expected) = (outcome(device), outcome(&plain));
+                // A fit that ends well has handed its trees to the look for an error.
+                assert_eq!(got, expected, "{loss:?} from {base}");
+            }
+        }
+    }
+}
+
 /// A gradient that overflows ends the fit with the same error everywhere; what was grown before
 /// stays.
 fn overflow_is_an_error(device: &Device) {
@@ -489,6 +699,10 @@ backend_suite! {
     schedules,
     many_features,
     trees_come_in_parts,
+    renewed_leaves,
+    another_quantile_shows,
+    given_gradients,
+    any_targets,
     any_table,
     overflow_is_an_error,
     mistakes_show,
@@ -508,7 +722,7 @@ fn any_table(device: &Device) {
         1usize..200,
         prop::collection::vec(0u16..=255, 0..9),
         0u32..5,
-        0usize..5,
+        0..ALL.len(),
         any::<bool>(),
     );
     for_all(
@@ -516,13 +730,9 @@ fn any_table(device: &Device) {
         [64, 8],
         (tables, growths),
         |(of_table, of_growth)| {
-            let (seed, rows, counts, missing, classes, weighted) = of_table;
+            let (seed, rows, counts, missing, which, weighted) = of_table;
             let ((max_depth, learning_rate, draws), penalties, shares) = of_growth;
-            let loss = match classes {
-                0 => Loss::Squared,
-                1 => Loss::Logistic,
-                classes => Loss::Softmax { classes },
-            };
+            let loss = ALL[which];
             let mut train = table(seed.into(), rows, &counts, missing, loss);
             if weighted {
                 train.weights = Some((0..rows).map(|i| (1 + i % 7) as f32 * 0.3).collect());
@@ -564,10 +774,97 @@ fn sets_and_classes_that_are_not_there() {
         let error = booster.eval_margins(set).unwrap_err();
         assert!(matches!(error, Error::InvalidParameter { .. }), "{error}");
     }
+    for loss in [Loss::Squared, Loss::Gamma, Loss::Given] {
+        let error = probabilities(&device, loss, &[1.0]).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    }
+    let some = vec![0.0, 1.0, -90.0, f32::INFINITY];
+    let same = predictions(&device, Loss::Huber { delta: 1.0 }, some.clone()).unwrap();
+    assert_eq!(same, some);
+    let powers = predictions(&device, Loss::Gamma, some).unwrap();
+    assert_eq!(powers[0], 1.0);
+    assert!(powers[2] > 0.0 && powers[3] == f32::INFINITY);
     for classes in [0, 3, 1 << 54, usize::MAX] {
         let loss = Loss::Softmax { classes };
         assert_eq!(probabilities(&device, loss, &[]).is_ok(), classes > 0);
         let error = probabilities(&device, loss, &[1.0; 4]).unwrap_err();
         assert!(matches!(error, Error::Shape { .. }), "{error}");
     }
+}
+
+#[test]
+fn parameters_and_targets_outside_their_domain_are_refused() {
+    let device = Device::cpu();
+    let outcome = |loss: Loss, y: f32| {
+        let mut train = table(1, 30, &[5], 0, Loss::Squared);
+        train.targets = vec![1.0; 30 * loss.targets()];
+        train.targets[4] = y;
+        let base = vec![0.0; loss.outputs()];
+        Booster::new(&device, train, vec![], loss, &base, growth()).map(|_| ())
+    };
+    let bad = [f32::NAN, 0.0, -1.0, f32::INFINITY];
+    for (name, of) in [
+        (
+            "alpha",
+            (|alpha| Loss::Quantile { alpha }) as fn(f32) -> Loss,
+        ),
+        ("alpha", |alpha| Loss::Expectile { alpha }),
+        ("delta", |delta| Loss::Huber { delta }),
+        ("delta", |delta| Loss::PseudoHuber { delta }),
+        ("variance_power", |variance_power| Loss::Tweedie {
+            variance_power,
+        }),
+    ] {
+        for x in bad {
+            match outcome(of(x), 1.0) {
+                Err(Error::InvalidParameter { name: got, .. }) => assert_eq!(got, name),
+                other => panic!("{name} {x}: {other:?}"),
+            }
+        }
+    }
+    let step = |max_delta_step| Loss::Poisson { max_delta_step };
+    for loss in [step(-0.5), step(f32::NAN), Loss::OneVsAll { classes: 1 }] {
+        let refused = outcome(loss, 1.0);
+        assert!(
+            matches!(refused, Err(Error::InvalidParameter { .. })),
+            "{loss:?}"
+        );
+    }
+    for (loss, lowest, below) in [
+        (step(0.0), 0.0, -1e-30),
+        (
+            Loss::Tweedie {
+                variance_power: 1.1,
+            },
+            0.0,
+            -1e-30,
+        ),
+        (Loss::Gamma, 1e-30, 0.0),
+        (Loss::SquaredLog, -0.999_999, -1.0),
+        (Loss::OneVsAll { classes: 3 }, 2.0, 3.0),
+        (Loss::SquaredTargets { targets: 2 }, -1e30, f32::INFINITY),
+        (Loss::Absolute, -1e30, f32::NAN),
+    ] {
+        outcome(loss, lowest).unwrap();
+        let refused = outcome(loss, below);
+        assert!(
+            matches!(refused, Err(Error::LabelOutOfRange { row: 4, .. })),
+            "{loss:?}"
+        );
+    }
+}
+
+#[test]
+fn the_best_quantile_of_targets() {
+    let y = [4.0, -1.0, 2.0, 2.0, 9.0];
+    let of = |loss, weights: Option<&[f32]>| best_quantile(loss, &y, weights);
+    assert_eq!(of(Loss::Absolute, None), Some(2.0));
+    assert_eq!(of(Loss::Quantile { alpha: 0.8 }, None), Some(9.0));
+    assert_eq!(of(Loss::Quantile { alpha: 0.75 }, None), Some(4.0));
+    let weights = [1.0, 9.0, 1.0, 1.0, 1.0];
+    assert_eq!(of(Loss::Absolute, Some(&weights)), Some(-1.0));
+    // Relative weights 1/4, 1, 1/2, 1/2, 1/9.
+    assert_eq!(of(Loss::Mape, None), Some(2.0));
+    assert_eq!(of(Loss::Squared, None), None);
+    assert_eq!(best_quantile(Loss::Absolute, &[], None), None);
 }

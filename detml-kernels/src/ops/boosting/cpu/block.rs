@@ -1,6 +1,8 @@
 //! A block of at most 2^16 rows with all that changes about them.
 
 use super::super::arith::*;
+use super::super::formulas::*;
+use super::super::renewal::residual_key;
 use super::super::sampling::Rows;
 use super::super::{Bins, Loss, MISSING, Table, Tree, first_not_finite};
 use super::Sums;
@@ -79,7 +81,12 @@ impl Block {
             first,
             len,
             columns,
-            targets: table.targets[first..][..len].to_vec(),
+            targets: table
+                .targets
+                .chunks_exact(table.bins.rows.max(1))
+                .flat_map(|targets| &targets[first..][..len])
+                .copied()
+                .collect(),
             weights: table.weights.as_ref().map(|w| w[first..][..len].to_vec()),
             margins: base
                 .iter()
@@ -124,6 +131,30 @@ impl Block {
     /// Gradients of all outputs at the current margins.
     pub(super) fn gradients(&mut self, simd: Simd, loss: Loss) {
         simd.dispatch(Gradients { block: self, loss });
+    }
+
+    /// Takes its part of the gradients of the whole set.
+    pub(super) fn give(&mut self, g: &[f32], h: &[f32]) {
+        self.g.copy_from_slice(&g[self.first..][..self.len]);
+        self.h.copy_from_slice(&h[self.first..][..self.len]);
+        let most = |of: &[f32]| of.iter().fold(0, |most, &x| larger(most, x));
+        self.largest[0] = [most(&self.g), most(&self.h)];
+    }
+
+    /// The keys of the residuals of the only output.
+    pub(super) fn residuals(&self) -> Vec<u32> {
+        let rows = self.margins.iter().zip(&self.targets);
+        rows.map(|(&margin, &y)| residual_key(&Ieee::PLAIN, margin, y))
+            .collect()
+    }
+
+    /// Adds a tree to the margins of the only output; `leaves` holds the leaf of each row of the
+    /// whole set.
+    pub(super) fn add_leaves(&mut self, leaves: &[u32], tree: &Tree) {
+        let leaves = &leaves[self.first..][..self.len];
+        for (margin, &leaf) in self.margins.iter_mut().zip(leaves) {
+            *margin = Ieee::PLAIN.add(*margin, tree.nodes[leaf as usize].value);
+        }
     }
 
     /// Quantises the gradients of one output and puts the drawn rows at the root.
@@ -320,60 +351,128 @@ impl Loop for Gradients<'_> {
     fn run(self, ieee: Ieee) {
         let Self { block, loss } = self;
         match loss {
-            Loss::Squared => one_output::<Squared>(&ieee, block),
-            Loss::Logistic => one_output::<Logistic>(&ieee, block),
+            Loss::Squared => each_output(&ieee, block, Squared),
+            Loss::SquaredTargets { .. } => each_output(&ieee, block, Squared),
+            Loss::Absolute => each_output(&ieee, block, Absolute),
+            Loss::Quantile { alpha } => each_output(&ieee, block, Quantile(alpha)),
+            Loss::Mape => each_output(&ieee, block, Mape),
+            Loss::Huber { delta } => each_output(&ieee, block, Huber(delta)),
+            Loss::PseudoHuber { delta } => each_output(&ieee, block, PseudoHuber(delta)),
+            Loss::Expectile { alpha } => each_output(&ieee, block, Expectile(alpha)),
+            Loss::Poisson { max_delta_step } => each_output(&ieee, block, Poisson(max_delta_step)),
+            Loss::Gamma => each_output(&ieee, block, Gamma),
+            Loss::Tweedie { variance_power } => each_output(&ieee, block, Tweedie(variance_power)),
+            Loss::SquaredLog => each_output(&ieee, block, SquaredLog),
+            Loss::Logistic => each_output(&ieee, block, Logistic),
+            Loss::OneVsAll { .. } => each_output(&ieee, block, OneVsAll),
             Loss::Softmax { classes } => softmax(&ieee, block, classes),
+            Loss::Given => {}
         }
     }
 }
 
 /// The loss of one margin. A type, since a closure may be compiled apart, for the plain level.
-trait Single {
-    fn gradient(ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradient;
-}
+trait Single: Copy {
+    fn gradient(self, ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradient;
 
-struct Squared;
-struct Logistic;
-
-impl Single for Squared {
+    /// What a target is to an output.
     #[inline(always)]
-    fn gradient(ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradient {
-        squared_gradient(ieee, margin, y, w)
+    fn target(self, y: f32, _output: usize) -> f32 {
+        y
     }
 }
 
+macro_rules! single {
+    ($($name:ident $(($parameter:ident))? => $gradient:ident,)*) => {
+        $(
+            #[derive(Clone, Copy)]
+            struct $name $((single!(@f32 $parameter)))?;
+
+            impl Single for $name {
+                #[inline(always)]
+                fn gradient(self, ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradient {
+                    $(let Self($parameter) = self;)?
+                    $gradient(ieee, margin, y, w $(, $parameter)?)
+                }
+            }
+        )*
+    };
+    (@f32 $parameter:ident) => { f32 };
+}
+
+single! {
+    Squared => squared_gradient,
+    Absolute => absolute_gradient,
+    Quantile(alpha) => quantile_gradient,
+    Mape => mape_gradient,
+    Huber(delta) => huber_gradient,
+    PseudoHuber(delta) => pseudo_huber_gradient,
+    Expectile(alpha) => expectile_gradient,
+    Poisson(step) => poisson_gradient,
+    Gamma => gamma_gradient,
+    Tweedie(power) => tweedie_gradient,
+    SquaredLog => squared_log_gradient,
+}
+
+#[derive(Clone, Copy)]
+struct Logistic;
+
 impl Single for Logistic {
     #[inline(always)]
-    fn gradient(ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradient {
+    fn gradient(self, ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradient {
         logistic_gradient(ieee, sigmoid(ieee, margin), y, w)
     }
 }
 
-#[inline(always)]
-fn one_output<L: Single>(ieee: &Ieee, block: &mut Block) {
-    let n = block.len;
-    let (g, h) = (&mut block.g[..n], &mut block.h[..n]);
-    let (margins, targets) = (&block.margins[..n], &block.targets[..n]);
-    let mut largest = [0, 0];
-    for start in (0..n).step_by(ROWS) {
-        let end = (start + ROWS).min(n);
-        let mut weights = [1.0; ROWS];
-        if let Some(given) = &block.weights {
-            weights[..end - start].copy_from_slice(&given[start..end]);
-        }
-        let rows = g[start..end]
-            .iter_mut()
-            .zip(&mut h[start..end])
-            .zip(&margins[start..end])
-            .zip(&targets[start..end])
-            .zip(&weights);
-        for ((((g, h), &margin), &y), &w) in rows {
-            let x = L::gradient(ieee, margin, y, w);
-            (*g, *h) = (x.g, x.h);
-            largest = [larger(largest[0], x.g), larger(largest[1], x.h)];
-        }
+#[derive(Clone, Copy)]
+struct OneVsAll;
+
+impl Single for OneVsAll {
+    #[inline(always)]
+    fn gradient(self, ieee: &Ieee, margin: f32, y: f32, w: f32) -> Gradient {
+        Logistic.gradient(ieee, margin, y, w)
     }
-    block.largest[0] = largest;
+
+    #[inline(always)]
+    fn target(self, y: f32, output: usize) -> f32 {
+        if y == output as f32 { 1.0 } else { 0.0 }
+    }
+}
+
+/// Each output by itself; its own targets if there are several.
+#[inline(always)]
+fn each_output<L: Single>(ieee: &Ieee, block: &mut Block, loss: L) {
+    let n = block.len;
+    let several = block.targets.len() > n;
+    for output in 0..block.largest.len() {
+        let of_output = output * n..(output + 1) * n;
+        let (g, h) = (
+            &mut block.g[of_output.clone()],
+            &mut block.h[of_output.clone()],
+        );
+        let margins = &block.margins[of_output.clone()];
+        let targets = &block.targets[if several { of_output } else { 0..n }];
+        let mut largest = [0, 0];
+        for start in (0..n).step_by(ROWS) {
+            let end = (start + ROWS).min(n);
+            let mut weights = [1.0; ROWS];
+            if let Some(given) = &block.weights {
+                weights[..end - start].copy_from_slice(&given[start..end]);
+            }
+            let rows = g[start..end]
+                .iter_mut()
+                .zip(&mut h[start..end])
+                .zip(&margins[start..end])
+                .zip(&targets[start..end])
+                .zip(&weights);
+            for ((((g, h), &margin), &y), &w) in rows {
+                let x = loss.gradient(ieee, margin, loss.target(y, output), w);
+                (*g, *h) = (x.g, x.h);
+                largest = [larger(largest[0], x.g), larger(largest[1], x.h)];
+            }
+        }
+        block.largest[output] = largest;
+    }
 }
 
 #[inline(always)]

@@ -12,6 +12,7 @@ mod histogram;
 mod scan;
 
 use super::arith::*;
+use super::renewal::{Renewal, leaf_index};
 use super::sampling::{Columns, Rows};
 use super::*;
 use crate::device::{Loop, Simd};
@@ -78,6 +79,8 @@ pub(super) struct Cpu {
     largest: Vec<[u32; 2]>,
     /// Feature groups for trees that draw from all features.
     groups: Vec<Group>,
+    /// With it trees grow at a learning rate of 0, so that their leaves leave margins as they are.
+    renewal: Option<Renewal>,
 }
 
 /// One node to build and perhaps its sibling to subtract.
@@ -281,12 +284,22 @@ impl Cpu {
                 bins: table.bins,
             })
             .collect();
+        let rate = growth.learning_rate;
+        let renewal = Renewal::new(loss, &train.targets, train.weights.as_deref(), rate);
+        let growth = match renewal {
+            Some(_) => Growth {
+                learning_rate: 0.0,
+                ..growth
+            },
+            None => growth,
+        };
         let all: Vec<u32> = (0..train.bins.features() as u32).collect();
         let groups = histogram::groups(&all, &train.bins.counts);
         let mut cpu = Self {
             simd,
             loss,
             growth,
+            renewal,
             groups,
             pool: histogram::Pool::new(&train.bins.counts),
             bins: train.bins,
@@ -328,10 +341,14 @@ impl Cpu {
         }
         let largest = std::mem::take(&mut self.largest);
         for (output, largest) in largest.into_iter().enumerate() {
-            let last = output + 1 == outputs;
-            let tree = self.grow(output, largest, last);
+            let last = output + 1 == outputs && self.renewal.is_none();
+            let mut tree = self.grow(output, largest, last);
+            self.renew(&mut tree);
             self.follow(&tree, output);
             self.trees.push(tree);
+        }
+        if self.renewal.is_some() {
+            self.largest = self.gradients();
         }
         self.rounds += 1;
         Ok(())
@@ -344,6 +361,39 @@ impl Cpu {
             .find_map(|block| block.not_finite(output));
         let (row, got) = found.unwrap_or((0, f32::NAN));
         not_finite(self.rounds, row, output, got)
+    }
+
+    /// Takes the gradients of the next round.
+    pub(super) fn give(&mut self, g: &[f32], h: &[f32]) {
+        self.blocks
+            .par_iter_mut()
+            .for_each(|block| block.give(g, h));
+        self.largest = self.largest_gradients();
+    }
+
+    /// Where the loss asks for it, gives a tree's leaves the quantiles of the residuals and adds
+    /// them to the training margins.
+    fn renew(&mut self, tree: &mut Tree) {
+        let Some(renewal) = &self.renewal else {
+            return;
+        };
+        let (bins, sample) = (&self.bins, Rows::new(&self.growth, self.rounds));
+        let leaves: Vec<u32> = (0..bins.rows)
+            .into_par_iter()
+            .with_min_len(4096)
+            .map(|row| leaf_index(tree, bins, row))
+            .collect();
+        let residuals: Vec<Vec<u32>> = self
+            .blocks
+            .par_iter()
+            .map(|block| block.residuals())
+            .collect();
+        renewal.renew(tree, &leaves, &residuals.concat(), |row| {
+            sample.is_none_or(|sample| sample.holds(row))
+        });
+        self.blocks
+            .par_iter_mut()
+            .for_each(|block| block.add_leaves(&leaves, tree));
     }
 
     /// Gradients of all outputs at the current margins; their largest magnitudes.

@@ -13,12 +13,13 @@
 
 mod histogram;
 mod layout;
+mod renew;
 mod rows;
 mod splits;
 
 use super::sampling::{Draws, Rows};
 use super::*;
-use crate::device::{Buffer, Kernel, args};
+use crate::device::{Arg, Buffer, Kernel, args};
 use crate::ieee::FloatProfile;
 use crate::ops::grid;
 use layout::*;
@@ -40,6 +41,8 @@ pub(super) struct Schedule {
     pub(super) histogram_bytes: usize,
     /// Words of grown trees that stay on the device at most, unless one tree needs more.
     pub(super) tree_words: usize,
+    /// Nodes of a tree whose leaves are renewed at once at most.
+    pub(super) renewed: usize,
 }
 
 /// With one word, histograms fit the shared memory that every device has; two halve the reads of
@@ -66,6 +69,7 @@ impl Schedule {
             chunk: chunk.next_multiple_of(UNITS),
             histogram_bytes: 512 << 20,
             tree_words: 1 << 18,
+            renewed: 1 << 14,
         }
     }
 }
@@ -82,15 +86,16 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         splits::choose_kernel(profile),
         splits::arrange_kernel(profile),
     ];
-    let links = [Link::Squared, Link::Logistic, Link::Softmax];
-    kernels.extend(links.map(|link| rows::gradients_kernel(profile, link)));
+    kernels.extend(Link::ALL.map(|link| rows::gradients_kernel(profile, link)));
+    kernels.extend(renew::kernels(profile));
     kernels.extend([false, true].map(|sampled| rows::quantise_kernel(profile, sampled)));
     kernels.extend(GROUPS.map(|group| histogram::build_kernel(profile, group, HELD)));
     kernels
 }
 
 struct Kernels {
-    gradients: Kernel,
+    /// None where gradients come from outside.
+    gradients: Option<Kernel>,
     scales: Kernel,
     quantise: Kernel,
     partition: Kernel,
@@ -186,6 +191,7 @@ pub(super) struct Gpu {
     h: Buffer<f32>,
     largest: Buffer<u32>,
     scales: Buffer<u32>,
+    renewal: Option<renew::Renewing>,
     status: Buffer<u32>,
     fixed: Buffer<u32>,
     root: Buffer<u32>,
@@ -252,18 +258,13 @@ impl Gpu {
             .iter()
             .map(|&count| count.into())
             .collect();
-        let link = match loss {
-            Loss::Squared => Link::Squared,
-            Loss::Logistic => Link::Logistic,
-            Loss::Softmax { .. } => Link::Softmax,
-        };
         let evals = evals
             .iter()
             .map(|table| Set::new(device, &table.bins, base))
             .collect::<Result<_>>()?;
         let gpu = Self {
             kernels: Kernels {
-                gradients: rows::gradients_kernel(profile, link),
+                gradients: Link::of(loss).map(|link| rows::gradients_kernel(profile, link)),
                 scales: rows::scales_kernel(profile),
                 quantise: rows::quantise_kernel(profile, Rows::new(&growth, 0).is_some()),
                 partition: rows::partition_kernel(profile),
@@ -296,6 +297,14 @@ impl Gpu {
             h: device.empty(n.saturating_mul(outputs))?,
             largest: device.upload(&vec![0; 2 * outputs])?,
             scales: device.empty(SCALE as usize * outputs)?,
+            renewal: renew::Renewing::new(
+                device,
+                loss,
+                &train,
+                growth.learning_rate,
+                most_nodes(depth, n),
+                schedule.renewed,
+            )?,
             status: device.upload(&[FINE; STATUS])?,
             fixed: device.empty(2 * n)?,
             root: device.upload(&[0; ROOT as usize])?,
@@ -324,6 +333,15 @@ impl Gpu {
         Ok(gpu)
     }
 
+    /// Takes the gradients of the next round.
+    pub(super) fn give(&mut self, g: &[f32], h: &[f32]) -> Result<()> {
+        let most = |of: &[f32]| of.iter().map(|x| x.abs().to_bits()).max().unwrap_or(0);
+        self.largest = self.device.upload(&[most(g), most(h)])?;
+        self.g = self.device.upload(g)?;
+        self.h = self.device.upload(h)?;
+        Ok(())
+    }
+
     pub(super) fn round(&mut self) -> Result<()> {
         if let Some(error) = self.failure.get() {
             self.told.store(true, Ordering::Relaxed);
@@ -331,10 +349,9 @@ impl Gpu {
         }
         let (n, outputs) = (self.train.rows, self.loss.outputs());
         let tiles = n.div_ceil(TILE as usize);
-        self.device.launch(
-            &self.kernels.gradients,
-            grid(tiles * outputs, 1)?,
-            args![
+        if let Some(gradients) = &self.kernels.gradients {
+            let parameter = self.loss.parameter();
+            let mut arguments = args![
                 &self.train.margins,
                 &self.targets,
                 &self.weights,
@@ -344,8 +361,12 @@ impl Gpu {
                 n as u32,
                 outputs as u32,
                 tiles as u32,
-            ],
-        )?;
+            ]
+            .to_vec();
+            arguments.extend(parameter.map(Arg::from));
+            self.device
+                .launch(gradients, grid(tiles * outputs, 1)?, &arguments)?;
+        }
         self.device.launch(
             &self.kernels.scales,
             grid(outputs, UNITS as usize)?,
@@ -398,6 +419,18 @@ impl Gpu {
             if !self.grow_level(output as u32, tree, level, &draws)? {
                 break;
             }
+        }
+        if let Some(renewal) = &mut self.renewal {
+            renewal.renew(
+                &self.device,
+                &self.train.codes,
+                &self.train.margins,
+                &self.targets,
+                &self.status,
+                &mut self.trees,
+                tree,
+                Rows::new(&self.growth, self.rounds),
+            )?;
         }
         self.held += 1;
         for set in std::iter::once(&mut self.train).chain(&mut self.evals) {

@@ -1,6 +1,8 @@
 //! Kernels over rows: gradients, their scales, row lists and margins.
 
+use super::super::Loss;
 use super::super::arith::*;
+use super::super::formulas::*;
 use super::layout::*;
 use crate::device::Kernel;
 use crate::ieee::{FloatProfile, Ieee};
@@ -17,6 +19,73 @@ pub(super) enum Link {
     Squared,
     Logistic,
     Softmax,
+    SquaredTargets,
+    Absolute,
+    Quantile,
+    Mape,
+    Huber,
+    PseudoHuber,
+    Expectile,
+    Poisson,
+    Gamma,
+    Tweedie,
+    SquaredLog,
+    OneVsAll,
+}
+
+impl Link {
+    pub(super) const ALL: [Self; 15] = [
+        Self::Squared,
+        Self::Logistic,
+        Self::Softmax,
+        Self::SquaredTargets,
+        Self::Absolute,
+        Self::Quantile,
+        Self::Mape,
+        Self::Huber,
+        Self::PseudoHuber,
+        Self::Expectile,
+        Self::Poisson,
+        Self::Gamma,
+        Self::Tweedie,
+        Self::SquaredLog,
+        Self::OneVsAll,
+    ];
+
+    /// `None` where gradients come from outside.
+    pub(super) fn of(loss: Loss) -> Option<Self> {
+        Some(match loss {
+            Loss::Squared => Self::Squared,
+            Loss::SquaredTargets { .. } => Self::SquaredTargets,
+            Loss::Absolute => Self::Absolute,
+            Loss::Quantile { .. } => Self::Quantile,
+            Loss::Mape => Self::Mape,
+            Loss::Huber { .. } => Self::Huber,
+            Loss::PseudoHuber { .. } => Self::PseudoHuber,
+            Loss::Expectile { .. } => Self::Expectile,
+            Loss::Poisson { .. } => Self::Poisson,
+            Loss::Gamma => Self::Gamma,
+            Loss::Tweedie { .. } => Self::Tweedie,
+            Loss::SquaredLog => Self::SquaredLog,
+            Loss::Logistic => Self::Logistic,
+            Loss::OneVsAll { .. } => Self::OneVsAll,
+            Loss::Softmax { .. } => Self::Softmax,
+            Loss::Given => return None,
+        })
+    }
+
+    /// Whether the kernel takes a parameter, its last argument.
+    fn has_parameter(self) -> bool {
+        matches!(
+            self,
+            Self::Quantile
+                | Self::Huber
+                | Self::PseudoHuber
+                | Self::Expectile
+                | Self::Poisson
+                | Self::Tweedie
+        )
+    }
 }
 
 #[cube]
@@ -29,12 +98,37 @@ fn gradient(
     outputs: u32,
     y: f32,
     w: f32,
+    parameter: f32,
     #[comptime] link: Link,
 ) -> Gradient {
     let own = margins[(output * n + row) as usize];
-    if comptime!(link == Link::Squared) {
+    if comptime!(matches!(link, Link::Squared | Link::SquaredTargets)) {
         squared_gradient(ieee, own, y, w)
     } else if comptime!(link == Link::Logistic) {
+        logistic_gradient(ieee, sigmoid(ieee, own), y, w)
+    } else if comptime!(link == Link::Absolute) {
+        absolute_gradient(ieee, own, y, w)
+    } else if comptime!(link == Link::Quantile) {
+        quantile_gradient(ieee, own, y, w, parameter)
+    } else if comptime!(link == Link::Mape) {
+        mape_gradient(ieee, own, y, w)
+    } else if comptime!(link == Link::Huber) {
+        huber_gradient(ieee, own, y, w, parameter)
+    } else if comptime!(link == Link::PseudoHuber) {
+        pseudo_huber_gradient(ieee, own, y, w, parameter)
+    } else if comptime!(link == Link::Expectile) {
+        expectile_gradient(ieee, own, y, w, parameter)
+    } else if comptime!(link == Link::Poisson) {
+        poisson_gradient(ieee, own, y, w, parameter)
+    } else if comptime!(link == Link::Gamma) {
+        gamma_gradient(ieee, own, y, w)
+    } else if comptime!(link == Link::Tweedie) {
+        tweedie_gradient(ieee, own, y, w, parameter)
+    } else if comptime!(link == Link::SquaredLog) {
+        squared_log_gradient(ieee, own, y, w)
+    } else if comptime!(link == Link::OneVsAll) {
+        let right = ieee.eq(y, ieee.from_u32(output));
+        let y = prim::from_bits(prim::select_u32(right, 0x3f80_0000u32, 0u32));
         logistic_gradient(ieee, sigmoid(ieee, own), y, w)
     } else {
         let mut top = margins[row as usize];
@@ -68,6 +162,7 @@ fn gradients(
     n: u32,
     outputs: u32,
     tiles: u32,
+    parameter: f32,
     #[comptime] link: Link,
 ) {
     let near = SharedMemory::<Atomic<u32>>::new(2usize);
@@ -83,10 +178,16 @@ fn gradients(
     for j in 0..ITEMS {
         let row = first + j * UNITS + UNIT_POS;
         if row < n && output < outputs {
-            let y = targets[row as usize];
-            let w = weights[row as usize];
-            let x = gradient(&ieee, margins, row, output, n, outputs, y, w, link);
             let at = (output * n + row) as usize;
+            let mut of = row as usize;
+            if comptime!(link == Link::SquaredTargets) {
+                of = at;
+            }
+            let y = targets[of];
+            let w = weights[row as usize];
+            let x = gradient(
+                &ieee, margins, row, output, n, outputs, y, w, parameter, link,
+            );
             g[at] = x.g;
             h[at] = x.h;
             let size_g = prim::bits(ieee.abs(x.g));
@@ -368,6 +469,10 @@ pub(super) fn gradients_kernel(profile: FloatProfile, link: Link) -> Kernel {
         let (g, h) = (d.output::<f32>(), d.output::<f32>());
         let largest = d.output::<Atomic<u32>>();
         let (n, outputs, tiles) = (d.scalar::<u32>(), d.scalar::<u32>(), d.scalar::<u32>());
+        let parameter = match link.has_parameter() {
+            true => d.scalar::<f32>(),
+            false => 0.0f32.into(),
+        };
         gradients::expand(
             d.scope(),
             ieee,
@@ -380,6 +485,7 @@ pub(super) fn gradients_kernel(profile: FloatProfile, link: Link) -> Kernel {
             n,
             outputs,
             tiles,
+            parameter,
             link,
         );
     })

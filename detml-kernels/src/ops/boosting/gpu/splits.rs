@@ -135,7 +135,7 @@ fn draw(
 
 /// Adds over the units up to and including each one.
 #[cube]
-fn prefix(value: I64, high: &mut SharedMemory<u32>, low: &mut SharedMemory<u32>) -> I64 {
+pub(super) fn prefix(value: I64, high: &mut SharedMemory<u32>, low: &mut SharedMemory<u32>) -> I64 {
     let unit = UNIT_POS as usize;
     high[unit] = value.hi;
     low[unit] = value.lo;
