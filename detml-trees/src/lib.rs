@@ -9,5 +9,5 @@ mod boosting;
 mod exact;
 
 pub use boosting::{
-    EvalHistory, GradientBoosting, GradientBoostingModel, Importance, Loss, Metric,
+    EvalHistory, GradientBoosting, GradientBoostingModel, GrowPolicy, Importance, Loss, Metric,
 };

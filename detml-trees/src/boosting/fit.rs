@@ -125,7 +125,7 @@ pub(super) fn fit(
         if classes.len() == 1 {
             return Ok(Vec::new());
         }
-        let mut booster = Booster::new(device, train, tables, ops_loss, &base, boosting.growth)?;
+        let mut booster = Booster::new(device, train, tables, ops_loss, &base, boosting.growth())?;
         let outputs = ops_loss.outputs();
         boost(boosting, device, &mut booster, &mut followed, outputs)
     })?;
@@ -216,7 +216,7 @@ fn check(boosting: &GradientBoosting) -> Result<()> {
             "an eval set to watch",
             format_args!("{rounds} without one"),
         )),
-        _ => boosting.growth.check(),
+        _ => boosting.growth().check(),
     }
 }
 

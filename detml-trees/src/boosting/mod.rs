@@ -8,15 +8,16 @@ use detml_core::{Design, DesignRules, Fit, IntoDesign, Progress, Result, Seed};
 use detml_kernels::Device;
 use detml_kernels::ops::boosting::{self as ops, Growth};
 
+pub use detml_kernels::ops::boosting::GrowPolicy;
 pub use eval::{EvalHistory, Metric};
 pub use model::{GradientBoostingModel, Importance};
 
 /// Gradient boosting of decision trees.
 ///
 /// Each round grows one tree (with [`Loss::Softmax`] one for each class) on the gradients and
-/// Hessians of the loss, depth-wise, with XGBoost's gain (Chen and Guestrin, "XGBoost: a scalable
-/// tree boosting system", KDD 2016) over quantile bins. Defaults are XGBoost's but for the
-/// learning rate of 0.1 and 255 bins.
+/// Hessians of the loss, depth-wise or leaf-wise ([`grow_policy`](Self::grow_policy)), with
+/// XGBoost's gain (Chen and Guestrin, "XGBoost: a scalable tree boosting system", KDD 2016) over
+/// quantile bins. Defaults are XGBoost's but for the learning rate of 0.1 and 255 bins.
 ///
 /// # Data
 /// Features may hold NaN for missing values and infinities, which are values like others. `f64`
@@ -60,6 +61,7 @@ pub struct GradientBoosting {
     n_trees: usize,
     max_bins: usize,
     growth: Growth,
+    max_leaves: Option<u32>,
     loss: Option<Loss>,
     base_score: Option<f32>,
     evals: Vec<eval::EvalSet>,
@@ -95,19 +97,8 @@ impl GradientBoosting {
             classify,
             n_trees: 100,
             max_bins: 255,
-            growth: Growth {
-                max_depth: 6,
-                learning_rate: 0.1,
-                lambda: 1.0,
-                alpha: 0.0,
-                gamma: 0.0,
-                min_child_weight: 1.0,
-                subsample: 1.0,
-                colsample_bytree: 1.0,
-                colsample_bylevel: 1.0,
-                colsample_bynode: 1.0,
-                seed: Seed(0),
-            },
+            growth: Growth::default(),
+            max_leaves: None,
             loss: None,
             base_score: None,
             evals: Vec::new(),
@@ -140,9 +131,44 @@ impl GradientBoosting {
         self
     }
 
-    /// Most splits between the root and a leaf, 0 to 32. Default 6.
+    /// Most splits between the root and a leaf, 0 to 32. Default 6. (0 is a tree of one leaf; for
+    /// growth that [`max_leaves`](Self::max_leaves) alone bounds, take 32.)
     pub fn max_depth(mut self, max_depth: u32) -> Self {
         self.growth.max_depth = max_depth;
+        self
+    }
+
+    /// Most leaves of a tree: 2 to 131,072, or 0 for any number. Default 31 (LightGBM's
+    /// `num_leaves`) with [`GrowPolicy::LossGuide`], otherwise 0.
+    pub fn max_leaves(mut self, max_leaves: u32) -> Self {
+        self.max_leaves = Some(max_leaves);
+        self
+    }
+
+    /// Which splits are made where [`max_leaves`](Self::max_leaves) doesn't leave room for all that
+    /// are worth it: level by level, or those that gain most first. Default
+    /// [`GrowPolicy::DepthWise`].
+    ///
+    /// ```
+    /// use detml_core::prelude::*;
+    /// use detml_trees::{GradientBoosting, GrowPolicy};
+    /// use ndarray::Array;
+    ///
+    /// let x = Array::from_shape_fn((500, 3), |(i, j)| (i * (2 * j + 3) % 101) as f32);
+    /// let y = x.map_axis(ndarray::Axis(1), |row| row[0] * row[1] / 100.0 + row[2]);
+    /// let model = GradientBoosting::regressor()
+    ///     .grow_policy(GrowPolicy::LossGuide)
+    ///     .max_leaves(8)
+    ///     .max_depth(32)
+    ///     .n_trees(5)
+    ///     .fit((&x, &y))?;
+    /// // Eight leaves are seven splits.
+    /// let splits: f64 = model.feature_importance(detml_trees::Importance::Splits).iter().sum();
+    /// assert_eq!(splits, 35.0);
+    /// # Ok::<(), detml_core::Error>(())
+    /// ```
+    pub fn grow_policy(mut self, grow_policy: GrowPolicy) -> Self {
+        self.growth.grow_policy = grow_policy;
         self
     }
 
@@ -256,6 +282,18 @@ impl GradientBoosting {
     pub fn progress(mut self, progress: Progress) -> Self {
         self.progress = progress;
         self
+    }
+
+    /// How trees grow, defaults that depend on other settings filled in.
+    fn growth(&self) -> Growth {
+        let default = match self.growth.grow_policy {
+            GrowPolicy::LossGuide => 31,
+            _ => 0,
+        };
+        Growth {
+            max_leaves: self.max_leaves.unwrap_or(default),
+            ..self.growth
+        }
     }
 
     /// As [`Fit::fit_design`] on a given device.

@@ -1,4 +1,4 @@
-//! Gradient boosting of depth-wise trees on binned features.
+//! Gradient boosting of trees on binned features.
 //!
 //! A [`Booster`] holds the training set on a device and grows one round of trees at a time. Its
 //! bits are a function of the bins, targets, weights and settings alone: neither the device, nor
@@ -35,10 +35,14 @@
 //! side. A node without missing rows (more exactly, whose missing rows have sums of zero) gives
 //! both sides the same integers, so the tie sends later missing values to the left: this never
 //! depends on a rounding residue.
+//!
+//! Which of the splits that are worth it are made, where leaves are few, is told by
+//! [`GrowPolicy`].
 
 mod arith;
 mod cpu;
 mod gpu;
+mod guide;
 mod link;
 #[cfg(test)]
 mod plain;
@@ -50,6 +54,7 @@ use crate::device::Device;
 use detml_core::{Error, Result, Seed};
 
 pub(crate) use gpu::kernels;
+pub use guide::GrowPolicy;
 pub(crate) use link::link_kernels;
 pub use link::probabilities;
 
@@ -164,6 +169,10 @@ impl Loss {
 pub struct Growth {
     /// Splits between the root and a leaf, at most 32.
     pub max_depth: u32,
+    /// Leaves at most: 0 for any number, else 2 to [`MAX_LEAVES`](Self::MAX_LEAVES).
+    pub max_leaves: u32,
+    /// Which splits are made if `max_leaves` doesn't leave room for all of them.
+    pub grow_policy: GrowPolicy,
     /// Factor of every leaf.
     pub learning_rate: f32,
     /// L2 penalty of leaf values.
@@ -469,9 +478,32 @@ fn check(train: &Table, evals: &[Table], loss: Loss, base: &[f32], growth: &Grow
     growth.check()
 }
 
+/// XGBoost's defaults, but for a learning rate of 0.1 and the seed 0.
+impl Default for Growth {
+    fn default() -> Self {
+        Self {
+            max_depth: 6,
+            max_leaves: 0,
+            grow_policy: GrowPolicy::DepthWise,
+            learning_rate: 0.1,
+            lambda: 1.0,
+            alpha: 0.0,
+            gamma: 0.0,
+            min_child_weight: 1.0,
+            subsample: 1.0,
+            colsample_bytree: 1.0,
+            colsample_bylevel: 1.0,
+            colsample_bynode: 1.0,
+            seed: Seed(0),
+        }
+    }
+}
+
 impl Growth {
     /// Deepest tree.
     pub const MAX_DEPTH: u32 = 32;
+    /// The highest `max_leaves`, as in LightGBM.
+    pub const MAX_LEAVES: u32 = 1 << 17;
 
     /// Checks the domain of each setting.
     ///
@@ -481,6 +513,10 @@ impl Growth {
         if self.max_depth > Self::MAX_DEPTH {
             let expected = format_args!("at most {}", Self::MAX_DEPTH);
             return Err(Error::parameter("max_depth", expected, self.max_depth));
+        }
+        if self.max_leaves == 1 || self.max_leaves > Self::MAX_LEAVES {
+            let expected = format_args!("0 for any number, or 2 to {}", Self::MAX_LEAVES);
+            return Err(Error::parameter("max_leaves", expected, self.max_leaves));
         }
         for (name, value) in [
             ("l1", self.alpha),

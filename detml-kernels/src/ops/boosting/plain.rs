@@ -17,9 +17,13 @@ pub(super) struct Plain {
 }
 
 struct Grown {
-    node: Node,
+    leaf: Node,
     rows: Vec<usize>,
+    /// See `sampling::Columns`: places are ordered by depth, then from the left to the right.
     place: u64,
+    /// The best split, if it is worth it, with its gain.
+    split: Option<(Best, f32)>,
+    children: Option<[usize; 2]>,
 }
 
 struct Best {
@@ -153,97 +157,113 @@ impl Plain {
         );
         let float = |x: i64| unit(ieee, x as f32);
         let columns = Columns::new(growth, bins.features(), number);
-        let leaf = |rows: &[usize]| {
-            let [g, h] = total(rows).map(float);
-            Node {
-                left: 0,
-                feature: 0,
-                bin: 0,
-                missing_left: true,
-                value: leaf_value(ieee, g, h, &penalty, sg, sh, growth.learning_rate),
-                gain: 0.0,
-                cover: true_weight(ieee, h, sh),
-            }
-        };
-        let all: Vec<usize> = (0..bins.rows).collect();
-        let mut grown = vec![Grown {
-            node: leaf(&all),
-            rows: all,
-            place: 1,
-        }];
-        let mut at = 0;
-        while at < grown.len() {
-            let Grown { rows, place, .. } = &grown[at];
-            let (rows, place) = (rows.clone(), *place);
-            if place.ilog2() < growth.max_depth {
-                let whole = total(&rows);
-                let mut best: Option<Best> = None;
-                for feature in columns.of_node(place) {
-                    let feature = feature as usize;
-                    for bin in 0..bins.counts[feature] {
-                        for missing_left in [true, false] {
-                            let bin = bin as u8;
-                            let side: Vec<usize> = rows
-                                .iter()
-                                .copied()
-                                .filter(|&row| {
-                                    goes_left(code(bins, row, feature), bin, missing_left)
-                                })
-                                .collect();
-                            let left = total(&side);
-                            let right = [whole[0] - left[0], whole[1] - left[1]];
-                            let score = split_score(
-                                ieee,
-                                float(left[0]),
-                                float(left[1]),
-                                float(right[0]),
-                                float(right[1]),
-                                &penalty,
-                            );
-                            if score > best.as_ref().map_or(f32::from_bits(NO_SPLIT), |b| b.score) {
-                                best = Some(Best {
-                                    score,
-                                    feature,
-                                    bin,
-                                    missing_left,
-                                });
-                            }
+        let best_of = |rows: &[usize], place: u64| {
+            let whole = total(rows);
+            let mut best: Option<Best> = None;
+            for feature in columns.of_node(place) {
+                let feature = feature as usize;
+                for bin in 0..bins.counts[feature] {
+                    for missing_left in [true, false] {
+                        let bin = bin as u8;
+                        let side: Vec<usize> = rows
+                            .iter()
+                            .copied()
+                            .filter(|&row| goes_left(code(bins, row, feature), bin, missing_left))
+                            .collect();
+                        let left = total(&side);
+                        let right = [whole[0] - left[0], whole[1] - left[1]];
+                        let score = split_score(
+                            ieee,
+                            float(left[0]),
+                            float(left[1]),
+                            float(right[0]),
+                            float(right[1]),
+                            &penalty,
+                        );
+                        if score > best.as_ref().map_or(f32::from_bits(NO_SPLIT), |b| b.score) {
+                            best = Some(Best {
+                                score,
+                                feature,
+                                bin,
+                                missing_left,
+                            });
                         }
                     }
                 }
-                let own = score(ieee, float(whole[0]), float(whole[1]), &penalty);
-                if let Some(best) = best
-                    && accept(ieee, gain(ieee, best.score, own), own, &penalty)
-                {
-                    let (left, right): (Vec<usize>, Vec<usize>) = rows.iter().partition(|&&row| {
-                        goes_left(code(bins, row, best.feature), best.bin, best.missing_left)
-                    });
-                    grown[at].node = Node {
-                        left: grown.len() as u32,
+            }
+            let own = score(ieee, float(whole[0]), float(whole[1]), &penalty);
+            let best = best?;
+            let gain = gain(ieee, best.score, own);
+            accept(ieee, gain, own, &penalty).then(|| (best, true_gain(ieee, gain, sg, sh)))
+        };
+        let new = |rows: Vec<usize>, place: u64| {
+            let [g, h] = total(&rows).map(float);
+            Grown {
+                leaf: Node {
+                    value: leaf_value(ieee, g, h, &penalty, sg, sh, growth.learning_rate),
+                    cover: true_weight(ieee, h, sh),
+                    ..Node::LEAF
+                },
+                split: match place.ilog2() < growth.max_depth {
+                    true => best_of(&rows, place),
+                    false => None,
+                },
+                rows,
+                place,
+                children: None,
+            }
+        };
+        let mut grown = vec![new((0..bins.rows).collect(), 1)];
+        let mut leaves = 1;
+        // The strongest open leaf, again and again.
+        while growth.max_leaves == 0 || leaves < growth.max_leaves {
+            let strength = |at: &usize| {
+                let gain = grown[*at].split.as_ref().map_or(0.0, |(_, gain)| *gain);
+                let gain = match growth.grow_policy {
+                    GrowPolicy::DepthWise => 0,
+                    GrowPolicy::LossGuide => gain.to_bits(),
+                };
+                (gain, std::cmp::Reverse(grown[*at].place))
+            };
+            let open = |at: &usize| grown[*at].split.is_some() && grown[*at].children.is_none();
+            let Some(at) = (0..grown.len()).filter(open).max_by_key(strength) else {
+                break;
+            };
+            let Some((best, _)) = &grown[at].split else {
+                break;
+            };
+            let (left, right): (Vec<usize>, Vec<usize>) =
+                grown[at].rows.iter().partition(|&&row| {
+                    goes_left(code(bins, row, best.feature), best.bin, best.missing_left)
+                });
+            let place = grown[at].place;
+            grown[at].children = Some([grown.len(), grown.len() + 1]);
+            grown.push(new(left, 2 * place));
+            grown.push(new(right, 2 * place + 1));
+            leaves += 1;
+        }
+        // Level by level.
+        let mut order = vec![0];
+        let mut nodes = Vec::new();
+        while let Some(&at) = order.get(nodes.len()) {
+            let Grown { leaf, split, .. } = &grown[at];
+            nodes.push(match (&grown[at].children, split) {
+                (Some(children), Some((best, gain))) => {
+                    order.extend(children);
+                    Node {
+                        left: order.len() as u32 - 2,
                         feature: best.feature as u32,
                         bin: best.bin,
                         missing_left: best.missing_left,
                         value: 0.0,
-                        gain: true_gain(ieee, gain(ieee, best.score, own), sg, sh),
-                        cover: grown[at].node.cover,
-                    };
-                    grown.push(Grown {
-                        node: leaf(&left),
-                        rows: left,
-                        place: 2 * place,
-                    });
-                    grown.push(Grown {
-                        node: leaf(&right),
-                        rows: right,
-                        place: 2 * place + 1,
-                    });
+                        gain: *gain,
+                        cover: leaf.cover,
+                    }
                 }
-            }
-            at += 1;
+                _ => *leaf,
+            });
         }
-        Tree {
-            nodes: grown.into_iter().map(|grown| grown.node).collect(),
-        }
+        Tree { nodes }
     }
 }
 

@@ -6,15 +6,8 @@ fn growth() -> Growth {
     Growth {
         max_depth: 4,
         learning_rate: 0.3,
-        lambda: 1.0,
-        alpha: 0.0,
-        gamma: 0.0,
-        min_child_weight: 1.0,
-        subsample: 1.0,
-        colsample_bytree: 1.0,
-        colsample_bylevel: 1.0,
-        colsample_bynode: 1.0,
         seed: Seed(7),
+        ..Growth::default()
     }
 }
 
@@ -216,6 +209,98 @@ fn small_and_degenerate_sets(device: &Device) {
         };
         compare(device, what, train, vec![], loss, growth);
     }
+}
+
+/// Fewer leaves than splits that are worth it, of both policies; levels of more nodes than there is
+/// room for.
+fn leaves_are_limited(device: &Device) {
+    let counts = [30, 9, 60, 200, 17];
+    for (leaves, depth, bytes) in [
+        (2, 6, 1 << 20),
+        (7, 4, 1 << 20),
+        (31, 14, 1 << 20),
+        (40, 9, 1),
+    ] {
+        for grow_policy in [GrowPolicy::DepthWise, GrowPolicy::LossGuide] {
+            let train = table(67, 400, &counts, 4, Loss::Logistic);
+            let evals = vec![table(2, 40, &counts, 5, Loss::Logistic)];
+            let growth = Growth {
+                max_depth: depth,
+                max_leaves: leaves,
+                grow_policy,
+                min_child_weight: 0.0,
+                subsample: if leaves == 40 { 0.7 } else { 1.0 },
+                colsample_bynode: if leaves == 7 { 0.7 } else { 1.0 },
+                ..growth()
+            };
+            let what = format!("{leaves} leaves, depth {depth}, {grow_policy:?}");
+            let trees = compare_scheduled(
+                device,
+                &what,
+                train,
+                evals,
+                Loss::Logistic,
+                growth,
+                |schedule| schedule.histogram_bytes = bytes,
+            );
+            let full = |tree: &Tree| tree.nodes.len() == 2 * leaves as usize - 1;
+            assert!(trees.iter().any(full), "{what}");
+        }
+    }
+}
+
+/// Gains that fall and rise along paths, and equal ones: the strongest open leaf is not the one of
+/// the highest minimum along its path.
+fn guided_growth_takes_the_strongest_leaf(device: &Device) {
+    // Feature 0 parts rows in two halves at little gain; features 1 and 2 part the halves at a
+    // higher one, of which the right half's is the highest.
+    let codes = |row: usize| [(row % 2) as u8, (row / 2 % 2) as u8, (row / 4 % 2) as u8];
+    let train = Table {
+        bins: Bins::new(64, (0..64).flat_map(codes).collect(), vec![2, 2, 2]).unwrap(),
+        targets: (0..64)
+            .map(|row| {
+                let [a, b, c] = codes(row).map(f32::from);
+                let sign = 2.0 * b - 1.0;
+                match a {
+                    0.0 => 2.0 * sign + c,
+                    _ => 1.0 - 3.0 * sign,
+                }
+            })
+            .collect(),
+        weights: None,
+    };
+    for leaves in 2..8 {
+        let growth = Growth {
+            max_leaves: leaves,
+            grow_policy: GrowPolicy::LossGuide,
+            min_child_weight: 0.0,
+            lambda: 0.0,
+            ..growth()
+        };
+        let what = format!("{leaves} leaves");
+        compare(device, &what, train.clone(), vec![], Loss::Squared, growth);
+    }
+}
+
+/// Without a limit, or with one that doesn't bind, policies are alike.
+fn a_limit_that_does_not_bind_changes_nothing(device: &Device) {
+    let train = table(66, 300, &[30, 9, 60], 4, Loss::Squared);
+    let of = |max_leaves: u32, grow_policy: GrowPolicy| {
+        let growth = Growth {
+            max_leaves,
+            grow_policy,
+            ..growth()
+        };
+        let booster = Booster::new(device, train.clone(), vec![], Loss::Squared, &[0.5], growth);
+        run(booster.unwrap(), 3, 0)
+    };
+    let expected = of(0, GrowPolicy::DepthWise);
+    for leaves in [0, 16, 300] {
+        for policy in [GrowPolicy::DepthWise, GrowPolicy::LossGuide] {
+            assert_eq!(of(leaves, policy), expected, "{leaves} {policy:?}");
+        }
+    }
+    assert_ne!(of(9, GrowPolicy::LossGuide), expected);
 }
 
 /// Enough rows for several blocks, nodes built in pieces, and features in several groups.
@@ -478,6 +563,9 @@ fn mistakes_show(device: &Device) {
 }
 
 backend_suite! {
+    leaves_are_limited,
+    guided_growth_takes_the_strongest_leaf,
+    a_limit_that_does_not_bind_changes_nothing,
     losses,
     missing_values_weights_and_penalties,
     sampling_draws_rows_and_features,
@@ -500,6 +588,10 @@ fn any_table(device: &Device) {
     let penalty = || prop_oneof![Just(0.0f32), 0.0f32..3.0];
     let growths = (
         (0u32..6, 0.01f32..2.0, any::<u64>()),
+        (
+            prop_oneof![Just(0u32), 2u32..12],
+            prop_oneof![Just(GrowPolicy::DepthWise), Just(GrowPolicy::LossGuide)],
+        ),
         [penalty(), penalty(), penalty(), penalty()],
         [share(), share(), share(), share()],
     );
@@ -517,7 +609,8 @@ fn any_table(device: &Device) {
         (tables, growths),
         |(of_table, of_growth)| {
             let (seed, rows, counts, missing, classes, weighted) = of_table;
-            let ((max_depth, learning_rate, draws), penalties, shares) = of_growth;
+            let ((max_depth, learning_rate, draws), leaves, penalties, shares) = of_growth;
+            let (max_leaves, grow_policy) = leaves;
             let loss = match classes {
                 0 => Loss::Squared,
                 1 => Loss::Logistic,
@@ -537,6 +630,8 @@ fn any_table(device: &Device) {
             ] = shares;
             let growth = Growth {
                 max_depth,
+                max_leaves,
+                grow_policy,
                 learning_rate,
                 lambda,
                 alpha,

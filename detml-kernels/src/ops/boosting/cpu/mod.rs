@@ -12,6 +12,7 @@ mod histogram;
 mod scan;
 
 use super::arith::*;
+use super::guide::Guide;
 use super::sampling::{Columns, Rows};
 use super::*;
 use crate::device::{Loop, Simd};
@@ -412,10 +413,6 @@ impl Cpu {
         let leaf = |sums: Sums| {
             let (g, h) = (unit(ieee, sums.g as f32), unit(ieee, sums.h as f32));
             Node {
-                left: 0,
-                feature: 0,
-                bin: 0,
-                missing_left: true,
                 value: leaf_value(
                     ieee,
                     g,
@@ -425,8 +422,8 @@ impl Cpu {
                     units.sh,
                     growth.learning_rate,
                 ),
-                gain: 0.0,
                 cover: true_weight(ieee, h, units.sh),
+                ..Node::LEAF
             }
         };
         let mut nodes = vec![leaf(sums)];
@@ -439,6 +436,9 @@ impl Cpu {
             best: None,
         }];
         let mut parents: Vec<Option<Histogram>> = Vec::new();
+        let mut guide = Guide::new(&growth, self.bins.rows);
+        // With a guide: the values of all nodes, should they be leaves.
+        let mut values = Vec::new();
         let mut depth = 0;
         loop {
             if depth < growth.max_depth {
@@ -449,19 +449,33 @@ impl Cpu {
             // Decide, and lay out the children.
             let mut next = Vec::new();
             let mut divides = Vec::with_capacity(level.len());
-            for active in &mut level {
+            let decide = |active: &Active| {
+                let best = active.best?;
+                let (g, h) = (
+                    unit(ieee, active.sums.g as f32),
+                    unit(ieee, active.sums.h as f32),
+                );
+                let own = score(ieee, g, h, &units.penalty);
+                let gain = gain(ieee, best.score, own);
+                accept(ieee, gain, own, &units.penalty)
+                    .then(|| (best, true_gain(ieee, gain, units.sg, units.sh)))
+            };
+            let mut decided: Vec<Option<(Best, f32)>> = level.iter().map(decide).collect();
+            if let Some(guide) = &mut guide {
+                let first = nodes.len() - level.len();
+                values.extend(nodes[first..].iter().map(|node| node.value));
+                let gains: Vec<_> = decided.iter().map(|of| of.map(|(_, gain)| gain)).collect();
+                for (decided, admitted) in decided.iter_mut().zip(guide.admit(first, &gains)) {
+                    *decided = decided.filter(|_| admitted);
+                }
+            }
+            for (active, decided) in level.iter_mut().zip(decided) {
                 let histogram = active.histogram.take();
-                let divide = active.best.and_then(|best| {
-                    let (g, h) = (
-                        unit(ieee, active.sums.g as f32),
-                        unit(ieee, active.sums.h as f32),
-                    );
-                    let own = score(ieee, g, h, &units.penalty);
-                    let gain = gain(ieee, best.score, own);
-                    accept(ieee, gain, own, &units.penalty).then_some((best, gain))
-                });
-                let Some((best, gain)) = divide else {
-                    divides.push(Divide::Leaf(nodes[active.node].value));
+                let Some((best, gain)) = decided else {
+                    divides.push(match &guide {
+                        None => Divide::Leaf(nodes[active.node].value),
+                        Some(_) => Divide::End(active.node as u32),
+                    });
                     if let Some(histogram) = histogram {
                         self.pool.put(histogram);
                     }
@@ -474,7 +488,7 @@ impl Cpu {
                 node.bin = best.bin;
                 node.missing_left = best.missing_left;
                 node.value = 0.0;
-                node.gain = true_gain(ieee, gain, units.sg, units.sh);
+                node.gain = gain;
                 let sides = [best.left, active.sums - best.left];
                 for (side, sums) in sides.into_iter().enumerate() {
                     next.push(Active {
@@ -491,6 +505,7 @@ impl Cpu {
                     feature: best.feature as usize,
                     bin: best.bin,
                     missing_left: best.missing_left,
+                    left: left as u32,
                     values: [nodes[left].value, nodes[left + 1].value],
                 });
                 parents.push(histogram);
@@ -501,10 +516,17 @@ impl Cpu {
                 for histogram in parents.drain(..) {
                     self.pool.put_all(histogram);
                 }
-                let tree = Tree { nodes };
+                let (tree, ends) = match &guide {
+                    None => (Tree { nodes }, Vec::new()),
+                    Some(guide) => {
+                        let known = values.len();
+                        values.extend(nodes[known..].iter().map(|node| node.value));
+                        guide.prune(&nodes, &values)
+                    }
+                };
                 let bins = &self.bins;
                 self.blocks.par_iter_mut().for_each(|block| {
-                    block.finish(output, &divides, &tree, bins);
+                    block.finish(output, &divides, &ends, &tree, bins);
                     if last {
                         block.gradients(simd, loss);
                     }

@@ -10,7 +10,12 @@
 //! feature), `choose` decides about every node, `arrange` writes the tree and lays out the next
 //! level, `partition` moves the rows. All sums are exact integers (see [the contract](super)), so
 //! that neither the order of rows, cubes and atomics nor chunks and batches show in a bit.
+//!
+//! Where leaves are limited, two more launches a level keep the order of all splits and drop those
+//! for which there is no room, and one a tree prunes what was grown: see [`guide`](super::guide).
+//! The host then reads at every fourth deep level whether the tree has ended.
 
+mod guide;
 mod histogram;
 mod layout;
 mod rows;
@@ -21,6 +26,7 @@ use super::*;
 use crate::device::{Buffer, Kernel, args};
 use crate::ieee::FloatProfile;
 use crate::ops::grid;
+use guide::Guide;
 use layout::*;
 use rayon::prelude::*;
 use rows::Link;
@@ -81,6 +87,9 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         splits::search_kernel(profile),
         splits::choose_kernel(profile),
         splits::arrange_kernel(profile),
+        guide::insert_kernel(profile),
+        guide::rank_kernel(profile),
+        guide::prune_kernel(profile),
     ];
     let links = [Link::Squared, Link::Logistic, Link::Softmax];
     kernels.extend(links.map(|link| rows::gradients_kernel(profile, link)));
@@ -199,6 +208,9 @@ pub(super) struct Gpu {
     of_tree: Buffer<u32>,
     of_level: Buffer<u32>,
     of_nodes: Buffer<u32>,
+    /// Splits of a tree at most, if that is a limit, and what keeps it.
+    splits: Option<usize>,
+    guide: Option<Guide>,
     rounds: u32,
     /// Trees on the device: each has room for the largest one.
     trees: Buffer<u32>,
@@ -227,12 +239,17 @@ impl Gpu {
         let (n, features) = (train.bins.rows, train.bins.features());
         let (outputs, words) = (loss.outputs(), features.div_ceil(4));
         let depth = if features == 0 { 0 } else { growth.max_depth };
-        let most = bound(depth.saturating_sub(1), n);
+        let splits = super::guide::most_splits(&growth, n);
+        let most = bound(depth.saturating_sub(1), n, splits);
         let node_words = words * 4 * FEATURE_WORDS as usize;
         let room = schedule.histogram_bytes / (4 * node_words).max(1);
         let kept = room.min(most.next_multiple_of(2)).max(2) & !1;
         let pairs = most.div_ceil(2);
-        let tree_words = most_nodes(depth, n).saturating_mul(TREE as usize);
+        let tree_nodes = match splits {
+            None => most_nodes(depth, n),
+            Some(splits) => 2 * splits + 1,
+        };
+        let tree_words = tree_nodes.saturating_mul(TREE as usize);
         let room = (schedule.tree_words / tree_words).max(1);
         let (kept, [even, odd]) = histograms(device, kept, node_words)?;
         let level = |histograms: Buffer<u32>| {
@@ -310,6 +327,15 @@ impl Gpu {
                 true => device.empty(kept.saturating_mul(features))?,
                 false => device.empty(0)?,
             },
+            guide: match depth {
+                0 => None,
+                _ => {
+                    let levels = (0..=depth).map(|level| bound(level, n, splits));
+                    let nodes = levels.sum::<usize>().min(most_nodes(depth, n));
+                    Guide::new(device, profile, &growth, n, most, nodes)?
+                }
+            },
+            splits,
             rounds: 0,
             trees: device.empty(room.saturating_mul(tree_words))?,
             tree_words,
@@ -394,10 +420,12 @@ impl Gpu {
                 words,
             )?;
         }
-        for level in 0..self.depth {
-            if !self.grow_level(output as u32, tree, level, &draws)? {
-                break;
-            }
+        let mut levels = 0;
+        while levels < self.depth && self.grow_level(output as u32, tree, levels, &draws)? {
+            levels += 1;
+        }
+        if let Some(guide) = &mut self.guide {
+            guide.prune(&self.device, &mut self.trees, tree, levels)?;
         }
         self.held += 1;
         for set in std::iter::once(&mut self.train).chain(&mut self.evals) {
@@ -427,6 +455,10 @@ impl Gpu {
             None => ([0; 3], 0),
         };
         let [first, _] = &mut self.levels;
+        let (trees, tree) = match &mut self.guide {
+            None => (&mut self.trees, tree),
+            Some(guide) => (&mut guide.grown, 0),
+        };
         self.device.launch(
             &self.kernels.quantise,
             grid(n, TILE as usize)?,
@@ -453,7 +485,7 @@ impl Gpu {
             args![
                 &mut self.root,
                 &self.scales,
-                &mut self.trees,
+                trees,
                 &mut first.pairs,
                 &mut first.sizes,
                 &mut first.nodes,
@@ -470,12 +502,15 @@ impl Gpu {
     /// Splits the nodes of a level. False if it is known to have none.
     fn grow_level(&mut self, output: u32, tree: u32, level: u32, draws: &Draws) -> Result<bool> {
         let n = self.train.rows;
-        let mut nodes = bound(level, n);
+        let mut nodes = bound(level, n, self.splits);
         let mut both = level == 0;
-        if nodes > self.kept {
+        let many = nodes > self.kept;
+        // A tree of few leaves may be deep and mostly isn't.
+        let ended = self.guide.is_some() && level >= 8 && level.is_multiple_of(4);
+        if many || ended {
             // The bound says little about a deep level. This waits.
             nodes = self.device.read(&self.state)?[(level * STATE) as usize] as usize;
-            both = true;
+            both |= many;
             if nodes == 0 {
                 return Ok(false);
             }
@@ -503,12 +538,27 @@ impl Gpu {
             self.split(output, level, first, batch, both, draws)?;
         }
         let last = level + 1 == self.depth;
-        let next_both = bound(level + 1, n) > self.kept;
+        let next_both = bound(level + 1, n, self.splits) > self.kept;
         let node_words = self.node_words();
         let [even, odd] = &mut self.levels;
         let (here, next) = match level % 2 {
             0 => (even, odd),
             _ => (odd, even),
+        };
+        let (trees, tree) = match &mut self.guide {
+            None => (&mut self.trees, tree),
+            Some(guide) => {
+                guide.admit(
+                    &self.device,
+                    &mut self.decisions,
+                    &here.pairs,
+                    &self.state,
+                    level,
+                    nodes,
+                    self.stride,
+                )?;
+                (&mut guide.grown, 0)
+            }
         };
         self.device.launch(
             &self.kernels.arrange,
@@ -520,7 +570,7 @@ impl Gpu {
                 &here.nodes,
                 &self.scales,
                 &mut self.state,
-                &mut self.trees,
+                trees,
                 &mut next.pairs,
                 &mut next.sizes,
                 &mut next.nodes,
@@ -850,11 +900,15 @@ fn histograms(
     }
 }
 
-/// Nodes of a level at most: each has a row.
-fn bound(level: u32, rows: usize) -> usize {
-    1usize
+/// Nodes of a level at most: each has a row, and a level splits `splits` at most.
+fn bound(level: u32, rows: usize, splits: Option<usize>) -> usize {
+    let nodes = 1usize
         .checked_shl(level)
-        .map_or(rows, |nodes| nodes.min(rows))
+        .map_or(rows, |nodes| nodes.min(rows));
+    match splits {
+        Some(splits) if level > 0 => nodes.min(2 * splits),
+        _ => nodes,
+    }
 }
 
 /// Nodes of a tree at most.
