@@ -1,6 +1,7 @@
 //! Tree ensembles with bitwise identical training and prediction.
 //!
-//! [`GradientBoosting`] grows depth-wise trees on quantile bins. Its model and predictions have
+//! [`GradientBoosting`] grows trees on quantile bins, depth-wise or leaf-wise, with monotone and
+//! interaction constraints if need be. Its model and predictions have
 //! the same bits on every CPU, for any number of threads and on every GPU, and without row sampling
 //! for any order of the rows. Prediction always runs on the CPU.
 
@@ -9,5 +10,6 @@ mod boosting;
 mod exact;
 
 pub use boosting::{
-    EvalHistory, GradientBoosting, GradientBoostingModel, GrowPolicy, Importance, Loss, Metric,
+    EvalHistory, FeatureRef, GradientBoosting, GradientBoostingModel, GrowPolicy, Importance, Loss,
+    Metric,
 };

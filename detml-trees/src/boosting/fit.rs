@@ -76,6 +76,9 @@ pub(super) fn fit(
     require_numeric_mode(NAME, &[NumericMode::Identical])?;
     check(boosting)?;
     let mut report = ExecutionReport::new();
+    let constraints = boosting
+        .constraints
+        .resolve(design.n_features(), design.feature_names())?;
     let started = Instant::now();
     let kept = Kept::new(design)?;
     let classes = match boosting.classify {
@@ -125,7 +128,15 @@ pub(super) fn fit(
         if classes.len() == 1 {
             return Ok(Vec::new());
         }
-        let mut booster = Booster::new(device, train, tables, ops_loss, &base, boosting.growth())?;
+        let mut booster = Booster::constrained(
+            device,
+            train,
+            tables,
+            ops_loss,
+            &base,
+            boosting.growth(),
+            &constraints,
+        )?;
         let outputs = ops_loss.outputs();
         boost(boosting, device, &mut booster, &mut followed, outputs)
     })?;

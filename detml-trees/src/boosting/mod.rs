@@ -1,5 +1,8 @@
+mod constraints;
 mod eval;
 mod fit;
+#[cfg(test)]
+mod growth_tests;
 mod model;
 #[cfg(test)]
 mod tests;
@@ -8,6 +11,7 @@ use detml_core::{Design, DesignRules, Fit, IntoDesign, Progress, Result, Seed};
 use detml_kernels::Device;
 use detml_kernels::ops::boosting::{self as ops, Growth};
 
+pub use constraints::FeatureRef;
 pub use detml_kernels::ops::boosting::GrowPolicy;
 pub use eval::{EvalHistory, Metric};
 pub use model::{GradientBoostingModel, Importance};
@@ -62,6 +66,7 @@ pub struct GradientBoosting {
     max_bins: usize,
     growth: Growth,
     max_leaves: Option<u32>,
+    constraints: constraints::Given,
     loss: Option<Loss>,
     base_score: Option<f32>,
     evals: Vec<eval::EvalSet>,
@@ -99,6 +104,7 @@ impl GradientBoosting {
             max_bins: 255,
             growth: Growth::default(),
             max_leaves: None,
+            constraints: constraints::Given::default(),
             loss: None,
             base_score: None,
             evals: Vec::new(),

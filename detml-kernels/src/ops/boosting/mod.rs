@@ -37,9 +37,11 @@
 //! depends on a rounding residue.
 //!
 //! Which of the splits that are worth it are made, where leaves are few, is told by
-//! [`GrowPolicy`].
+//! [`GrowPolicy`]; what features may do by [`Constraints`].
 
 mod arith;
+mod bounded;
+mod constraints;
 mod cpu;
 mod gpu;
 mod guide;
@@ -53,6 +55,7 @@ mod tests;
 use crate::device::Device;
 use detml_core::{Error, Result, Seed};
 
+pub use constraints::Constraints;
 pub(crate) use gpu::kernels;
 pub use guide::GrowPolicy;
 pub(crate) use link::link_kernels;
@@ -313,22 +316,54 @@ impl Booster {
         base: &[f32],
         growth: Growth,
     ) -> Result<Self> {
+        let free = Constraints::default();
+        Self::constrained(device, train, evals, loss, base, growth, &free)
+    }
+
+    /// As [`new`](Self::new), with constraints.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new) and of [`Constraints::check`].
+    pub fn constrained(
+        device: &Device,
+        train: Table,
+        evals: Vec<Table>,
+        loss: Loss,
+        base: &[f32],
+        growth: Growth,
+        constraints: &Constraints,
+    ) -> Result<Self> {
         check(&train, &evals, loss, base, &growth)?;
+        constraints.check(train.bins.features())?;
         let sets = evals.len();
         let inner = match device.simd() {
             Some(simd) => Inner::Cpu(Box::new(cpu::Cpu::new(
-                simd, train, evals, loss, base, growth,
+                simd,
+                train,
+                evals,
+                loss,
+                base,
+                growth,
+                constraints,
             ))),
             None => {
                 let schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
-                let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, schedule)?;
-                Inner::Gpu(Box::new(gpu))
+                Inner::Gpu(Box::new(gpu::Gpu::new(
+                    device,
+                    train,
+                    evals,
+                    loss,
+                    base,
+                    growth,
+                    constraints,
+                    schedule,
+                )?))
             }
         };
         Ok(Self { inner, evals: sets })
     }
 
-    /// As [`new`](Self::new), on a GPU with another schedule.
+    /// As [`constrained`](Self::constrained), on a GPU with another schedule.
     #[cfg(test)]
     fn scheduled(
         device: &Device,
@@ -337,16 +372,27 @@ impl Booster {
         loss: Loss,
         base: &[f32],
         growth: Growth,
+        constraints: &Constraints,
         change: impl Fn(&mut gpu::Schedule),
     ) -> Result<Self> {
         if device.is_cpu() {
-            return Self::new(device, train, evals, loss, base, growth);
+            return Self::constrained(device, train, evals, loss, base, growth, constraints);
         }
         check(&train, &evals, loss, base, &growth)?;
+        constraints.check(train.bins.features())?;
         let sets = evals.len();
         let mut schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
         change(&mut schedule);
-        let gpu = gpu::Gpu::new(device, train, evals, loss, base, growth, schedule)?;
+        let gpu = gpu::Gpu::new(
+            device,
+            train,
+            evals,
+            loss,
+            base,
+            growth,
+            constraints,
+            schedule,
+        )?;
         Ok(Self {
             inner: Inner::Gpu(Box::new(gpu)),
             evals: sets,
@@ -361,12 +407,22 @@ impl Booster {
         loss: Loss,
         base: &[f32],
         growth: Growth,
+        constraints: &Constraints,
     ) -> Result<Self> {
         check(&train, &evals, loss, base, &growth)?;
+        constraints.check(train.bins.features())?;
+        let constraints = constraints.clone();
         Ok(Self {
             evals: evals.len(),
             inner: Inner::Plain(
-                Box::new(plain::Plain::new(train, evals, loss, base, growth)),
+                Box::new(plain::Plain::new(
+                    train,
+                    evals,
+                    loss,
+                    base,
+                    growth,
+                    constraints,
+                )),
                 Vec::new(),
             ),
         })

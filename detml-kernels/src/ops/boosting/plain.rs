@@ -1,6 +1,7 @@
 //! The contract in few lines: every tuned path must equal this bit for bit.
 
 use super::arith::*;
+use super::bounded::*;
 use super::sampling::{Columns, Rows};
 use super::*;
 use crate::ieee::Ieee;
@@ -11,6 +12,7 @@ pub(super) struct Plain {
     evals: Vec<Table>,
     loss: Loss,
     growth: Growth,
+    constraints: Constraints,
     /// Margins of the training set and the eval sets, output by output.
     margins: Vec<Vec<f32>>,
     rounds: u32,
@@ -21,6 +23,9 @@ struct Grown {
     rows: Vec<usize>,
     /// See `sampling::Columns`: places are ordered by depth, then from the left to the right.
     place: u64,
+    bounds: Bounds,
+    /// The features of the splits above.
+    path: Vec<u32>,
     /// The best split, if it is worth it, with its gain.
     split: Option<(Best, f32)>,
     children: Option<[usize; 2]>,
@@ -40,6 +45,7 @@ impl Plain {
         loss: Loss,
         base: &[f32],
         growth: Growth,
+        constraints: Constraints,
     ) -> Self {
         let margins = std::iter::once(&train)
             .chain(&evals)
@@ -55,6 +61,7 @@ impl Plain {
             evals,
             loss,
             growth,
+            constraints,
             margins,
             rounds: 0,
         }
@@ -157,10 +164,24 @@ impl Plain {
         );
         let float = |x: i64| unit(ieee, x as f32);
         let columns = Columns::new(growth, bins.features(), number);
-        let best_of = |rows: &[usize], place: u64| {
+        let bounded = self.constraints.monotone.iter().any(|way| *way != 0);
+        // Whether some group holds a path and a feature; one in no group is alone.
+        let allowed = |path: &[u32], feature: u32| {
+            let groups = &self.constraints.interactions;
+            let holds = |group: &Vec<u32>| {
+                group.contains(&feature) && path.iter().all(|above| group.contains(above))
+            };
+            let alone = !groups.iter().any(|group| group.contains(&feature))
+                && path.iter().all(|above| *above == feature);
+            groups.is_empty() || alone || groups.iter().any(holds)
+        };
+        let best_of = |rows: &[usize], place: u64, bounds: &Bounds, path: &[u32]| {
             let whole = total(rows);
             let mut best: Option<Best> = None;
             for feature in columns.of_node(place) {
+                if !allowed(path, feature) {
+                    continue;
+                }
                 let feature = feature as usize;
                 for bin in 0..bins.counts[feature] {
                     for missing_left in [true, false] {
@@ -172,15 +193,21 @@ impl Plain {
                             .collect();
                         let left = total(&side);
                         let right = [whole[0] - left[0], whole[1] - left[1]];
-                        let score = split_score(
-                            ieee,
-                            float(left[0]),
-                            float(left[1]),
-                            float(right[0]),
-                            float(right[1]),
-                            &penalty,
-                        );
-                        if score > best.as_ref().map_or(f32::from_bits(NO_SPLIT), |b| b.score) {
+                        let [gl, hl, gr, hr] = [left[0], left[1], right[0], right[1]].map(float);
+                        let score = if bounded {
+                            let way = self.constraints.monotone[feature].into();
+                            let key = bounded_key(ieee, gl, hl, gr, hr, &penalty, bounds, way);
+                            if key == REFUSED as i32 {
+                                continue;
+                            }
+                            f32::from_bits(ordered(key as u32))
+                        } else {
+                            split_score(ieee, gl, hl, gr, hr, &penalty)
+                        };
+                        if score == f32::from_bits(NO_SPLIT) && !bounded {
+                            continue;
+                        }
+                        if best.as_ref().is_none_or(|best| score > best.score) {
                             best = Some(Best {
                                 score,
                                 feature,
@@ -191,29 +218,47 @@ impl Plain {
                     }
                 }
             }
-            let own = score(ieee, float(whole[0]), float(whole[1]), &penalty);
+            let (g, h) = (float(whole[0]), float(whole[1]));
+            let own = match bounded {
+                false => score(ieee, g, h, &penalty),
+                true => bounded_score(ieee, g, h, &penalty, bounds),
+            };
             let best = best?;
             let gain = gain(ieee, best.score, own);
-            accept(ieee, gain, own, &penalty).then(|| (best, true_gain(ieee, gain, sg, sh)))
+            accept(ieee, gain, own.abs(), &penalty).then(|| (best, true_gain(ieee, gain, sg, sh)))
         };
-        let new = |rows: Vec<usize>, place: u64| {
+        // `above` are the bounds that the node's own weight is moved into.
+        let new = |rows: Vec<usize>, place: u64, above: Bounds, bounds: Bounds, path: Vec<u32>| {
             let [g, h] = total(&rows).map(float);
+            let w = weight(ieee, g, h, &penalty, &above);
+            let rate = growth.learning_rate;
             Grown {
                 leaf: Node {
-                    value: leaf_value(ieee, g, h, &penalty, sg, sh, growth.learning_rate),
+                    value: match bounded {
+                        false => leaf_value(ieee, g, h, &penalty, sg, sh, rate),
+                        true => bounded_value(ieee, w, h, sg, sh, rate),
+                    },
                     cover: true_weight(ieee, h, sh),
                     ..Node::LEAF
                 },
                 split: match place.ilog2() < growth.max_depth {
-                    true => best_of(&rows, place),
+                    true => best_of(&rows, place, &bounds, &path),
                     false => None,
                 },
                 rows,
                 place,
+                bounds,
+                path,
                 children: None,
             }
         };
-        let mut grown = vec![new((0..bins.rows).collect(), 1)];
+        let mut grown = vec![new(
+            (0..bins.rows).collect(),
+            1,
+            Bounds::ALL,
+            Bounds::ALL,
+            Vec::new(),
+        )];
         let mut leaves = 1;
         // The strongest open leaf, again and again.
         while growth.max_leaves == 0 || leaves < growth.max_leaves {
@@ -236,10 +281,19 @@ impl Plain {
                 grown[at].rows.iter().partition(|&&row| {
                     goes_left(code(bins, row, best.feature), best.bin, best.missing_left)
                 });
-            let place = grown[at].place;
+            let (place, bounds) = (grown[at].place, grown[at].bounds);
+            let mut path = grown[at].path.clone();
+            path.push(best.feature as u32);
+            let [l, r] = [&left, &right].map(|rows| {
+                let [g, h] = total(rows).map(float);
+                weight(ieee, g, h, &penalty, &bounds)
+            });
+            let way = self.constraints.monotone.get(best.feature);
+            let way = i32::from(way.copied().unwrap_or(0));
+            let below = [false, true].map(|right| bounds_below(ieee, &bounds, l, r, way, right));
             grown[at].children = Some([grown.len(), grown.len() + 1]);
-            grown.push(new(left, 2 * place));
-            grown.push(new(right, 2 * place + 1));
+            grown.push(new(left, 2 * place, bounds, below[0], path.clone()));
+            grown.push(new(right, 2 * place + 1, bounds, below[1], path));
             leaves += 1;
         }
         // Level by level.

@@ -87,18 +87,42 @@ fn compare_scheduled(
     growth: Growth,
     change: impl Fn(&mut gpu::Schedule),
 ) -> Vec<Tree> {
+    let free = Constraints::default();
+    compare_constrained(device, what, train, evals, loss, growth, &free, change)
+}
+
+fn compare_constrained(
+    device: &Device,
+    what: &str,
+    train: Table,
+    evals: Vec<Table>,
+    loss: Loss,
+    growth: Growth,
+    constraints: &Constraints,
+    change: impl Fn(&mut gpu::Schedule),
+) -> Vec<Tree> {
     let base: Vec<f32> = moderate(3, loss.outputs());
     let sets = evals.len();
-    let plain = run(
-        Booster::plain(train.clone(), evals.clone(), loss, &base, growth).unwrap(),
-        4,
-        sets,
+    let plain = Booster::plain(
+        train.clone(),
+        evals.clone(),
+        loss,
+        &base,
+        growth,
+        constraints,
     );
-    let tuned = run(
-        Booster::scheduled(device, train, evals, loss, &base, growth, change).unwrap(),
-        4,
-        sets,
+    let plain = run(plain.unwrap(), 4, sets);
+    let tuned = Booster::scheduled(
+        device,
+        train,
+        evals,
+        loss,
+        &base,
+        growth,
+        constraints,
+        change,
     );
+    let tuned = run(tuned.unwrap(), 4, sets);
     assert_eq!(tuned.0.len(), plain.0.len(), "{what}");
     for (i, (tuned, plain)) in tuned.0.iter().zip(&plain.0).enumerate() {
         assert_eq!(
@@ -282,6 +306,161 @@ fn guided_growth_takes_the_strongest_leaf(device: &Device) {
     }
 }
 
+fn constraints_of(monotone: &[i8], interactions: &[&[u32]]) -> Constraints {
+    Constraints {
+        monotone: monotone.to_vec(),
+        interactions: interactions.iter().map(|group| group.to_vec()).collect(),
+    }
+}
+
+/// Ways of all kinds, with penalties, draws, limits and levels of more nodes than there is room for.
+fn monotone_constraints(device: &Device) {
+    let counts = [30, 9, 60, 200, 17];
+    for (i, loss) in LOSSES.into_iter().enumerate() {
+        let train = table(71 + i as u32, 300, &counts, 4, loss);
+        let evals = vec![table(2, 40, &counts, 5, loss)];
+        let growth = Growth {
+            max_depth: 7,
+            min_child_weight: 0.0,
+            alpha: [0.0, 0.05, 0.0][i],
+            lambda: [0.0, 1.0, 0.5][i],
+            max_leaves: [0, 0, 12][i],
+            grow_policy: GrowPolicy::LossGuide,
+            colsample_bynode: [1.0, 0.7, 1.0][i],
+            ..growth()
+        };
+        let ways = constraints_of(
+            &[[1, -1, 1, 0, -1], [0, 1, 0, -1, 1], [-1, 0, -1, -1, -1]][i],
+            &[],
+        );
+        let bytes = [1 << 20, 1, 1 << 20][i];
+        let what = format!("{loss:?}");
+        let trees = compare_constrained(
+            device,
+            &what,
+            train.clone(),
+            evals,
+            loss,
+            growth,
+            &ways,
+            |schedule| schedule.histogram_bytes = bytes,
+        );
+        // On every path below a split by a feature with a way, leaves keep apart.
+        for tree in &trees {
+            for node in tree.nodes.iter().filter(|node| node.left != 0) {
+                let way = f32::from(ways.monotone[node.feature as usize]);
+                let [low, high] = [0, 1].map(|side| leaves_below(tree, node.left + side));
+                let apart = |l: &f32| high.iter().all(|r| (r - l) * way >= 0.0);
+                assert!(low.iter().all(apart), "{what}: {node:?}");
+            }
+        }
+        let free = compare(device, &what, train, vec![], loss, growth);
+        assert_ne!(free, trees);
+    }
+}
+
+fn leaves_below(tree: &Tree, node: u32) -> Vec<f32> {
+    match tree.nodes[node as usize] {
+        Node { left: 0, value, .. } => vec![value],
+        Node { left, .. } => [left, left + 1]
+            .into_iter()
+            .flat_map(|child| leaves_below(tree, child))
+            .collect(),
+    }
+}
+
+/// Without ways nothing is moved, so scores are those of free growth.
+fn ways_that_do_not_bind_change_nothing(device: &Device) {
+    let train = table(75, 200, &[1, 9, 60], 0, Loss::Squared);
+    let growth = Growth {
+        alpha: 0.5,
+        ..growth()
+    };
+    // Feature 0 has one bin: its way never acts.
+    let ways = constraints_of(&[1, 0, 0], &[]);
+    let loss = Loss::Squared;
+    let bound = compare_constrained(
+        device,
+        "ways",
+        train.clone(),
+        vec![],
+        loss,
+        growth,
+        &ways,
+        |_| {},
+    );
+    let free = compare(device, "free", train, vec![], loss, growth);
+    assert_eq!(bound, free);
+}
+
+/// Groups that overlap, features in none, and more groups than bits in a word.
+fn interaction_constraints(device: &Device) {
+    let counts = [30, 9, 60, 20, 17, 12];
+    let many: Vec<Vec<u32>> = (0..50).map(|i| vec![i % 6, (i / 6 + 1 + i) % 6]).collect();
+    let many: Vec<&[u32]> = many
+        .iter()
+        .filter(|group| group[0] != group[1])
+        .map(Vec::as_slice)
+        .collect();
+    let some: Vec<&[u32]> = vec![&[0, 1], &[1, 2, 3]];
+    for (i, groups) in [some.clone(), many, some, vec![&[5][..]]]
+        .into_iter()
+        .enumerate()
+    {
+        let train = table(81 + i as u32, 300, &counts, 4, Loss::Squared);
+        let evals = vec![table(2, 40, &counts, 5, Loss::Squared)];
+        let growth = Growth {
+            max_depth: 6,
+            min_child_weight: 0.0,
+            max_leaves: if i == 1 { 20 } else { 0 },
+            grow_policy: GrowPolicy::LossGuide,
+            colsample_bynode: if i == 2 { 0.7 } else { 1.0 },
+            colsample_bylevel: if i == 2 { 0.8 } else { 1.0 },
+            ..growth()
+        };
+        let ways: &[i8] = if i == 3 { &[0, 1, 0, 0, -1, 0] } else { &[] };
+        let constraints = constraints_of(ways, &groups);
+        let trees = compare_constrained(
+            device,
+            &format!("interactions {i}"),
+            train,
+            evals,
+            Loss::Squared,
+            growth,
+            &constraints,
+            |schedule| {
+                if i == 2 {
+                    schedule.histogram_bytes = 1;
+                }
+            },
+        );
+        for tree in &trees {
+            paths(tree, 0, &mut Vec::new(), &mut |path| {
+                let together = groups
+                    .iter()
+                    .any(|group| path.iter().all(|f| group.contains(f)));
+                let alone = path.iter().all(|f| f == &path[0]);
+                assert!(together || alone, "{path:?}");
+            });
+        }
+        assert!(trees.iter().any(|tree| tree.nodes.len() > 9));
+    }
+}
+
+fn paths(tree: &Tree, at: u32, path: &mut Vec<u32>, check: &mut impl FnMut(&[u32])) {
+    let node = tree.nodes[at as usize];
+    if node.left == 0 {
+        if !path.is_empty() {
+            check(path);
+        }
+        return;
+    }
+    path.push(node.feature);
+    paths(tree, node.left, path, check);
+    paths(tree, node.left + 1, path, check);
+    path.pop();
+}
+
 /// Without a limit, or with one that doesn't bind, policies are alike.
 fn a_limit_that_does_not_bind_changes_nothing(device: &Device) {
     let train = table(66, 300, &[30, 9, 60], 4, Loss::Squared);
@@ -300,7 +479,7 @@ fn a_limit_that_does_not_bind_changes_nothing(device: &Device) {
             assert_eq!(of(leaves, policy), expected, "{leaves} {policy:?}");
         }
     }
-    assert_ne!(of(9, GrowPolicy::LossGuide), expected);
+    assert_ne!(of(4, GrowPolicy::LossGuide), expected);
 }
 
 /// Enough rows for several blocks, nodes built in pieces, and features in several groups.
@@ -438,7 +617,15 @@ fn trees_come_in_parts(device: &Device) {
     let train = table(80, 90, &[9, 40, 7], 5, loss);
     let base = [0.5, -0.25, 0.0];
     let all = run(
-        Booster::plain(train.clone(), vec![], loss, &base, growth()).unwrap(),
+        Booster::plain(
+            train.clone(),
+            vec![],
+            loss,
+            &base,
+            growth(),
+            &Constraints::default(),
+        )
+        .unwrap(),
         5,
         0,
     );
@@ -563,6 +750,9 @@ fn mistakes_show(device: &Device) {
 }
 
 backend_suite! {
+    monotone_constraints,
+    ways_that_do_not_bind_change_nothing,
+    interaction_constraints,
     leaves_are_limited,
     guided_growth_takes_the_strongest_leaf,
     a_limit_that_does_not_bind_changes_nothing,

@@ -12,6 +12,10 @@ mod histogram;
 mod scan;
 
 use super::arith::*;
+use super::bounded::{
+    Bounds, bounded_score, bounded_value, bounds_below, weight as bounded_weight,
+};
+use super::constraints::Members;
 use super::guide::Guide;
 use super::sampling::{Columns, Rows};
 use super::*;
@@ -20,7 +24,7 @@ use crate::ieee::Ieee;
 use block::{Block, Divide};
 use histogram::{Entry, Group, Histogram, Scratch};
 use rayon::prelude::*;
-use scan::{Best, Prefix};
+use scan::{Best, Free, Prefix, Within};
 
 /// Sums of gradients and Hessians over the rows of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +81,10 @@ pub(super) struct Cpu {
     trees: Vec<Tree>,
     /// The largest gradient and Hessian of each output, as bits.
     largest: Vec<[u32; 2]>,
+    /// The ways of features under monotone constraints.
+    ways: Option<Vec<i8>>,
+    /// The groups of features under interaction constraints.
+    members: Option<Members>,
     /// Feature groups for trees that draw from all features.
     groups: Vec<Group>,
 }
@@ -152,6 +160,7 @@ struct FindSplits<'a, 'b> {
     task: &'a mut Task<'b>,
     nodes: &'a [Active],
     allowed: &'a [Option<Vec<u32>>],
+    ways: Option<&'a [i8]>,
     units: &'a Units,
     scratch: &'a mut Scratch,
 }
@@ -164,6 +173,7 @@ impl Loop for FindSplits<'_, '_> {
             task,
             nodes,
             allowed,
+            ways,
             units,
             scratch,
         } = self;
@@ -202,15 +212,15 @@ impl Loop for FindSplits<'_, '_> {
                 let missing = Sums::from(parent[count]) - missing;
                 parent[count] = missing.into();
                 if wanted(sibling) {
-                    let whole = nodes[sibling].sums;
-                    scan::better(
+                    better(
                         &ieee,
+                        ways,
+                        &nodes[sibling],
                         &mut task.best[1],
                         feature,
                         &mut sibling_prefix,
                         count,
                         missing,
-                        whole,
                         units,
                     );
                 }
@@ -221,19 +231,48 @@ impl Loop for FindSplits<'_, '_> {
                 prefix.set(bin, upto);
             }
             if task.scan && wanted(task.build) {
-                let whole = nodes[task.build].sums;
-                scan::better(
+                better(
                     &ieee,
+                    ways,
+                    &nodes[task.build],
                     &mut task.best[0],
                     feature,
                     &mut prefix,
                     count,
                     missing,
-                    whole,
                     units,
                 );
             }
             at += count + 1;
+        }
+    }
+}
+
+#[inline(always)]
+fn better(
+    ieee: &Ieee,
+    ways: Option<&[i8]>,
+    node: &Active,
+    best: &mut Option<Best>,
+    feature: u32,
+    prefix: &mut Prefix,
+    count: usize,
+    missing: Sums,
+    units: &Units,
+) {
+    let whole = node.sums;
+    match ways {
+        None => scan::better(
+            ieee, &Free, best, feature, prefix, count, missing, whole, units,
+        ),
+        Some(ways) => {
+            let rule = Within {
+                bounds: node.bounds,
+                way: ways[feature as usize],
+            };
+            scan::better(
+                ieee, &rule, best, feature, prefix, count, missing, whole, units,
+            );
         }
     }
 }
@@ -244,6 +283,10 @@ struct Active {
     node: usize,
     place: u64,
     sums: Sums,
+    /// Of its weights, under monotone constraints.
+    bounds: Bounds,
+    /// Those that hold its path, under interaction constraints.
+    groups: Vec<u32>,
     rows: usize,
     histogram: Option<Histogram>,
     best: Option<Best>,
@@ -257,6 +300,7 @@ impl Cpu {
         loss: Loss,
         base: &[f32],
         growth: Growth,
+        constraints: &Constraints,
     ) -> Self {
         let n = train.bins.rows;
         // At most 2^16 rows, so that a block's rows have 16-bit numbers; enough blocks for all
@@ -288,6 +332,8 @@ impl Cpu {
             simd,
             loss,
             growth,
+            ways: constraints.ways().map(<[i8]>::to_vec),
+            members: constraints.members(train.bins.features()),
             groups,
             pool: histogram::Pool::new(&train.bins.counts),
             bins: train.bins,
@@ -431,11 +477,14 @@ impl Cpu {
             node: 0,
             place: 1,
             sums,
+            bounds: Bounds::ALL,
+            groups: self.members.as_ref().map_or(Vec::new(), Members::all),
             rows,
             histogram: None,
             best: None,
         }];
         let mut parents: Vec<Option<Histogram>> = Vec::new();
+        let bounded = self.ways.is_some();
         let mut guide = Guide::new(&growth, self.bins.rows);
         // With a guide: the values of all nodes, should they be leaves.
         let mut values = Vec::new();
@@ -455,9 +504,12 @@ impl Cpu {
                     unit(ieee, active.sums.g as f32),
                     unit(ieee, active.sums.h as f32),
                 );
-                let own = score(ieee, g, h, &units.penalty);
+                let own = match bounded {
+                    false => score(ieee, g, h, &units.penalty),
+                    true => bounded_score(ieee, g, h, &units.penalty, &active.bounds),
+                };
                 let gain = gain(ieee, best.score, own);
-                accept(ieee, gain, own, &units.penalty)
+                accept(ieee, gain, own.abs(), &units.penalty)
                     .then(|| (best, true_gain(ieee, gain, units.sg, units.sh)))
             };
             let mut decided: Vec<Option<(Best, f32)>> = level.iter().map(decide).collect();
@@ -490,16 +542,33 @@ impl Cpu {
                 node.value = 0.0;
                 node.gain = gain;
                 let sides = [best.left, active.sums - best.left];
+                let groups = match &self.members {
+                    None => Vec::new(),
+                    Some(members) => members.below(&active.groups, best.feature),
+                };
+                let way = self.ways.as_ref().map(|ways| ways[best.feature as usize]);
+                let limits = way.map(|way| (way, self.weights(sides, &active.bounds, &units)));
                 for (side, sums) in sides.into_iter().enumerate() {
+                    let mut bounds = active.bounds;
+                    let mut leaf = leaf(sums);
+                    if let Some((way, weights)) = limits {
+                        let [l, r] = weights;
+                        bounds = bounds_below(ieee, &bounds, l, r, way.into(), side == 1);
+                        let (h, rate) = (unit(ieee, sums.h as f32), growth.learning_rate);
+                        let (sg, sh) = (units.sg, units.sh);
+                        leaf.value = bounded_value(ieee, weights[side], h, sg, sh, rate);
+                    }
                     next.push(Active {
                         node: left + side,
                         place: 2 * active.place + side as u64,
                         sums,
+                        bounds,
+                        groups: groups.clone(),
                         rows: 0,
                         histogram: None,
                         best: None,
                     });
-                    nodes.push(leaf(sums));
+                    nodes.push(leaf);
                 }
                 divides.push(Divide::Split {
                     feature: best.feature as usize,
@@ -546,6 +615,15 @@ impl Cpu {
         }
     }
 
+    /// The weights of both sides of a split of a node of these bounds.
+    fn weights(&self, sides: [Sums; 2], bounds: &Bounds, units: &Units) -> [f32; 2] {
+        let ieee = &Ieee::PLAIN;
+        sides.map(|sums| {
+            let (g, h) = (unit(ieee, sums.g as f32), unit(ieee, sums.h as f32));
+            bounded_weight(ieee, g, h, &units.penalty, bounds)
+        })
+    }
+
     /// Finds the best split of every node of a level: of the root alone, or of pairs of siblings
     /// with their parents' histograms. With `keep` the nodes get theirs.
     fn find_splits(
@@ -560,7 +638,14 @@ impl Cpu {
         let mut plans = self.plan(level, parents, keep, units);
         let allowed: Vec<Option<Vec<u32>>> = level
             .iter()
-            .map(|active| (!columns.same_for_all_nodes()).then(|| columns.of_node(active.place)))
+            .map(|active| match &self.members {
+                None => (!columns.same_for_all_nodes()).then(|| columns.of_node(active.place)),
+                Some(members) => {
+                    let mut drawn = columns.of_node(active.place);
+                    drawn.retain(|&feature| members.allow(&active.groups, feature));
+                    Some(drawn)
+                }
+            })
             .collect();
         let mut tasks = Vec::with_capacity(plans.len() * groups.len());
         for plan in &mut plans {
@@ -591,6 +676,7 @@ impl Cpu {
                     task,
                     nodes,
                     allowed: &allowed,
+                    ways: self.ways.as_deref(),
                     units,
                     scratch,
                 });

@@ -209,6 +209,9 @@ fn rank(
     if level != 0u32 {
         entries = list[0];
     }
+    if unit == 0u32 && entries + nodes == 0u32 {
+        next[0] = 0u32;
+    }
     if unit < entries + nodes {
         let is_old = unit < entries;
         let node = prim::select_u32(is_old, 0u32, unit - entries);

@@ -15,6 +15,7 @@
 //! for which there is no room, and one a tree prunes what was grown: see [`guide`](super::guide).
 //! The host then reads at every fourth deep level whether the tree has ended.
 
+mod constraints;
 mod guide;
 mod histogram;
 mod layout;
@@ -23,9 +24,10 @@ mod splits;
 
 use super::sampling::{Draws, Rows};
 use super::*;
-use crate::device::{Buffer, Kernel, args};
+use crate::device::{Arg, Buffer, Kernel, args};
 use crate::ieee::FloatProfile;
 use crate::ops::grid;
+use constraints::{Allowed, Bounded};
 use guide::Guide;
 use layout::*;
 use rayon::prelude::*;
@@ -84,9 +86,13 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         histogram::clear_kernel(profile),
         splits::plant_kernel(profile),
         splits::draw_kernel(profile),
-        splits::search_kernel(profile),
-        splits::choose_kernel(profile),
+        splits::search_kernel(profile, false),
+        splits::search_kernel(profile, true),
+        splits::choose_kernel(profile, false),
+        splits::choose_kernel(profile, true),
         splits::arrange_kernel(profile),
+        constraints::allow_kernel(profile),
+        constraints::bound_kernel(profile),
         guide::insert_kernel(profile),
         guide::rank_kernel(profile),
         guide::prune_kernel(profile),
@@ -208,6 +214,9 @@ pub(super) struct Gpu {
     of_tree: Buffer<u32>,
     of_level: Buffer<u32>,
     of_nodes: Buffer<u32>,
+    /// Monotone and interaction constraints.
+    bounded: Option<Bounded>,
+    allowed: Option<Allowed>,
     /// Splits of a tree at most, if that is a limit, and what keeps it.
     splits: Option<usize>,
     guide: Option<Guide>,
@@ -233,6 +242,7 @@ impl Gpu {
         loss: Loss,
         base: &[f32],
         growth: Growth,
+        constraints: &Constraints,
         schedule: Schedule,
     ) -> Result<Self> {
         let profile = device.profile()?;
@@ -278,6 +288,14 @@ impl Gpu {
             .iter()
             .map(|table| Set::new(device, &table.bins, base))
             .collect::<Result<_>>()?;
+        let bounded = match constraints.ways() {
+            Some(ways) => Some(Bounded::new(device, profile, ways, most)?),
+            None => None,
+        };
+        let allowed = match constraints.members(features) {
+            Some(members) => Some(Allowed::new(device, profile, &members, most)?),
+            None => None,
+        };
         let gpu = Self {
             kernels: Kernels {
                 gradients: rows::gradients_kernel(profile, link),
@@ -289,8 +307,8 @@ impl Gpu {
                 clear: histogram::clear_kernel(profile),
                 plant: splits::plant_kernel(profile),
                 draw: splits::draw_kernel(profile),
-                search: splits::search_kernel(profile),
-                choose: splits::choose_kernel(profile),
+                search: splits::search_kernel(profile, bounded.is_some()),
+                choose: splits::choose_kernel(profile, bounded.is_some()),
                 arrange: splits::arrange_kernel(profile),
             },
             loss,
@@ -323,7 +341,7 @@ impl Gpu {
             every: device.upload(&every)?,
             of_tree: device.upload(&none)?,
             of_level: device.upload(&none)?,
-            of_nodes: match growth.colsample_bynode < 1.0 {
+            of_nodes: match growth.colsample_bynode < 1.0 || allowed.is_some() {
                 true => device.empty(kept.saturating_mul(features))?,
                 false => device.empty(0)?,
             },
@@ -335,6 +353,8 @@ impl Gpu {
                     Guide::new(device, profile, &growth, n, most, nodes)?
                 }
             },
+            bounded,
+            allowed,
             splits,
             rounds: 0,
             trees: device.empty(room.saturating_mul(tree_words))?,
@@ -570,7 +590,7 @@ impl Gpu {
                 &here.nodes,
                 &self.scales,
                 &mut self.state,
-                trees,
+                &mut *trees,
                 &mut next.pairs,
                 &mut next.sizes,
                 &mut next.nodes,
@@ -584,6 +604,16 @@ impl Gpu {
                 self.growth.learning_rate,
             ],
         )?;
+        if let Some(bounded) = &mut self.bounded {
+            bounded.descend(
+                &self.device,
+                trees,
+                [&self.decisions, &here.nodes, &self.scales, &self.state],
+                [tree, output, level, u32::from(last)],
+                nodes,
+                self.growth.learning_rate,
+            )?;
+        }
         if last {
             return Ok(true);
         }
@@ -661,48 +691,65 @@ impl Gpu {
             )?;
             (mask, mask_stride) = (&self.of_nodes, features as u32);
         }
-        self.device.launch(
-            &self.kernels.search,
-            grid(cubes.saturating_mul(features), 1)?,
-            args![
-                &mut here.histograms,
-                &before.histograms,
+        if let Some(allowed) = &mut self.allowed {
+            allowed.restrict(
+                &self.device,
+                of_level,
+                &mut self.of_nodes,
                 &here.pairs,
-                &here.sizes,
-                &here.nodes,
-                &self.counts,
-                mask,
-                &self.scales,
                 &self.state,
-                &mut self.best,
+                [level, first, batch, self.stride],
+                draws.of_node.is_some(),
                 features as u32,
-                words as u32,
-                level,
-                first,
-                batch,
-                self.stride,
-                mask_stride,
-                output,
-                u32::from(!both),
-            ],
-        )?;
-        self.device.launch(
-            &self.kernels.choose,
-            grid(cubes, 1)?,
-            args![
-                &self.best,
-                &here.nodes,
-                &self.scales,
-                &self.state,
-                &self.status,
-                &mut self.decisions,
-                features as u32,
-                level,
-                first,
-                batch,
-                output,
-            ],
-        )
+            )?;
+            (mask, mask_stride) = (&self.of_nodes, features as u32);
+        }
+        let mut arguments = vec![
+            Arg::from(&mut here.histograms),
+            Arg::from(&before.histograms),
+            Arg::from(&here.pairs),
+            Arg::from(&here.sizes),
+            Arg::from(&here.nodes),
+            Arg::from(&self.counts),
+            Arg::from(mask),
+            Arg::from(&self.scales),
+            Arg::from(&self.state),
+        ];
+        if let Some(bounded) = &self.bounded {
+            let bounds = Arg::from(bounded.of_level(level));
+            arguments.extend([bounds, Arg::from(bounded.ways())]);
+        }
+        arguments.push(Arg::from(&mut self.best));
+        let numbers = [
+            features as u32,
+            words as u32,
+            level,
+            first,
+            batch,
+            self.stride,
+            mask_stride,
+            output,
+            u32::from(!both),
+        ];
+        arguments.extend(numbers.map(Arg::from));
+        let cubes_of_search = grid(cubes.saturating_mul(features), 1)?;
+        self.device
+            .launch(&self.kernels.search, cubes_of_search, &arguments)?;
+        let mut arguments = vec![
+            Arg::from(&self.best),
+            Arg::from(&here.nodes),
+            Arg::from(&self.scales),
+            Arg::from(&self.state),
+            Arg::from(&self.status),
+        ];
+        if let Some(bounded) = &self.bounded {
+            arguments.push(Arg::from(bounded.of_level(level)));
+        }
+        arguments.push(Arg::from(&mut self.decisions));
+        let numbers = [features as u32, level, first, batch, output];
+        arguments.extend(numbers.map(Arg::from));
+        self.device
+            .launch(&self.kernels.choose, grid(cubes, 1)?, &arguments)
     }
 
     /// Adds the rows of the root to its histograms again: for measurements, after which the booster
