@@ -79,6 +79,7 @@ pub(super) fn fit(
     let constraints = boosting
         .constraints
         .resolve(design.n_features(), design.feature_names())?;
+    constraints.check_with(&boosting.growth())?;
     let started = Instant::now();
     let kept = Kept::new(design)?;
     let classes = match boosting.classify {

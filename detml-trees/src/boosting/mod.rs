@@ -19,7 +19,7 @@ pub use model::{GradientBoostingModel, Importance};
 /// Gradient boosting of decision trees.
 ///
 /// Each round grows one tree (with [`Loss::Softmax`] one for each class) on the gradients and
-/// Hessians of the loss, depth-wise or leaf-wise ([`grow_policy`](Self::grow_policy)), with
+/// Hessians of the loss, depth-wise, leaf-wise or symmetric ([`grow_policy`](Self::grow_policy)), with
 /// XGBoost's gain (Chen and Guestrin, "XGBoost: a scalable tree boosting system", KDD 2016) over
 /// quantile bins. Defaults are XGBoost's but for the learning rate of 0.1 and 255 bins.
 ///
@@ -152,8 +152,12 @@ impl GradientBoosting {
     }
 
     /// Which splits are made where [`max_leaves`](Self::max_leaves) doesn't leave room for all that
-    /// are worth it: level by level, or those that gain most first. Default
-    /// [`GrowPolicy::DepthWise`].
+    /// are worth it: level by level, or those that gain most first; or one split for all nodes of a
+    /// level. Default [`GrowPolicy::DepthWise`].
+    ///
+    /// With [`GrowPolicy::Symmetric`] other settings keep their defaults, of which CatBoost has
+    /// others: an L2 penalty of 3, `min_child_weight` 0, and a learning rate chosen by the number of
+    /// rows.
     ///
     /// ```
     /// use detml_core::prelude::*;

@@ -25,6 +25,7 @@
 //! XGBoost's, too: a node may be split by the features of those groups that hold all features on its
 //! path. A feature that is in no group is one of its own. Constraints act after the draws of features.
 
+use super::Growth;
 use detml_core::{Error, Result};
 
 /// What features may do in a tree. The default constrains nothing.
@@ -72,6 +73,21 @@ impl Constraints {
                     format_args!("{group:?}"),
                 ));
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses constraints that this growth doesn't take.
+    ///
+    /// # Errors
+    /// `InvalidParameter`, naming the setting as builders do.
+    pub fn check_with(&self, growth: &Growth) -> Result<()> {
+        if growth.symmetric() && (self.ways().is_some() || !self.interactions.is_empty()) {
+            let name = match self.ways() {
+                Some(_) => "monotone_constraints",
+                None => "interaction_constraints",
+            };
+            return Err(Error::parameter(name, "none with symmetric trees", "some"));
         }
         Ok(())
     }

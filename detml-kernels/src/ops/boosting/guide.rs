@@ -36,8 +36,8 @@ use super::{Growth, Node, Tree};
 
 /// Which splits are made if leaves are few.
 ///
-/// `max_leaves` bounds the leaves of a tree. Without such a bound, and where it doesn't bind, all
-/// policies make every split that is worth it down to `max_depth`.
+/// `max_leaves` bounds the leaves of a tree. Without such a bound, and where it doesn't bind,
+/// `DepthWise` and `LossGuide` alike make every split that is worth it down to `max_depth`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GrowPolicy {
@@ -48,6 +48,10 @@ pub enum GrowPolicy {
     /// Of equal gains the lower depth goes first, at equal depth the left one; XGBoost takes the
     /// node that was made first, LightGBM the lower number of a leaf.
     LossGuide,
+    /// All nodes of a level have one split, the one that gains most in all of them together:
+    /// CatBoost's `SymmetricTree`. `max_depth` is 16 at most, `max_leaves` has to be 0, features
+    /// are not drawn for nodes, and there are no constraints.
+    Symmetric,
 }
 
 /// The splits of a tree at most, if that is a limit.
@@ -60,8 +64,8 @@ pub(super) fn most_splits(growth: &Growth, rows: usize) -> Option<usize> {
 /// What of a gain counts, as a mask of its bits: the order of gains is that of their bits.
 pub(super) fn gain_mask(policy: GrowPolicy) -> u32 {
     match policy {
-        GrowPolicy::DepthWise => 0,
         GrowPolicy::LossGuide => u32::MAX,
+        GrowPolicy::DepthWise | GrowPolicy::Symmetric => 0,
     }
 }
 

@@ -49,6 +49,7 @@ mod link;
 #[cfg(test)]
 mod plain;
 mod sampling;
+mod symmetric;
 #[cfg(test)]
 mod tests;
 
@@ -335,6 +336,7 @@ impl Booster {
     ) -> Result<Self> {
         check(&train, &evals, loss, base, &growth)?;
         constraints.check(train.bins.features())?;
+        constraints.check_with(&growth)?;
         let sets = evals.len();
         let inner = match device.simd() {
             Some(simd) => Inner::Cpu(Box::new(cpu::Cpu::new(
@@ -380,6 +382,7 @@ impl Booster {
         }
         check(&train, &evals, loss, base, &growth)?;
         constraints.check(train.bins.features())?;
+        constraints.check_with(&growth)?;
         let sets = evals.len();
         let mut schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
         change(&mut schedule);
@@ -411,6 +414,7 @@ impl Booster {
     ) -> Result<Self> {
         check(&train, &evals, loss, base, &growth)?;
         constraints.check(train.bins.features())?;
+        constraints.check_with(&growth)?;
         let constraints = constraints.clone();
         Ok(Self {
             evals: evals.len(),
@@ -558,8 +562,15 @@ impl Default for Growth {
 impl Growth {
     /// Deepest tree.
     pub const MAX_DEPTH: u32 = 32;
+    /// Deepest symmetric tree, as in CatBoost.
+    pub const MAX_SYMMETRIC_DEPTH: u32 = 16;
     /// The highest `max_leaves`, as in LightGBM.
     pub const MAX_LEAVES: u32 = 1 << 17;
+
+    /// Whether all nodes of a level have one split.
+    fn symmetric(&self) -> bool {
+        self.grow_policy == GrowPolicy::Symmetric
+    }
 
     /// Checks the domain of each setting.
     ///
@@ -573,6 +584,29 @@ impl Growth {
         if self.max_leaves == 1 || self.max_leaves > Self::MAX_LEAVES {
             let expected = format_args!("0 for any number, or 2 to {}", Self::MAX_LEAVES);
             return Err(Error::parameter("max_leaves", expected, self.max_leaves));
+        }
+        if self.symmetric() {
+            if self.max_depth > Self::MAX_SYMMETRIC_DEPTH {
+                return Err(Error::parameter(
+                    "max_depth",
+                    format_args!("at most {} of symmetric trees", Self::MAX_SYMMETRIC_DEPTH),
+                    self.max_depth,
+                ));
+            }
+            if self.max_leaves != 0 {
+                return Err(Error::parameter(
+                    "max_leaves",
+                    "0 with symmetric trees, which `max_depth` limits",
+                    self.max_leaves,
+                ));
+            }
+            if self.colsample_bynode != 1.0 {
+                return Err(Error::parameter(
+                    "colsample_bynode",
+                    "1 with symmetric trees, whose nodes share a split",
+                    self.colsample_bynode,
+                ));
+            }
         }
         for (name, value) in [
             ("l1", self.alpha),

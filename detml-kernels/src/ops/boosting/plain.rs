@@ -3,6 +3,7 @@
 use super::arith::*;
 use super::bounded::*;
 use super::sampling::{Columns, Rows};
+use super::symmetric::{kept_score, share};
 use super::*;
 use crate::ieee::Ieee;
 use crate::math::{exp, sigmoid};
@@ -252,6 +253,80 @@ impl Plain {
                 children: None,
             }
         };
+        if growth.symmetric() {
+            let side = |rows: &[usize], feature: usize, bin: u8, missing_left: bool| {
+                let goes = |row: &&usize| goes_left(code(bins, **row, feature), bin, missing_left);
+                rows.iter().partition::<Vec<usize>, _>(goes)
+            };
+            let kept = |rows: &[usize]| {
+                let [g, h] = total(rows).map(float);
+                kept_score(ieee, g, h, &penalty)
+            };
+            let shared = |rows: &[usize], left: &[usize]| {
+                let (whole, left) = (total(rows), total(left));
+                let [gl, hl] = left.map(float);
+                let [gr, hr] = [whole[0] - left[0], whole[1] - left[1]].map(float);
+                share(ieee, gl, hl, gr, hr, &penalty, kept(rows))
+            };
+            let free = |rows: &[usize]| {
+                let [g, h] = total(rows).map(float);
+                Node {
+                    value: leaf_value(ieee, g, h, &penalty, sg, sh, growth.learning_rate),
+                    cover: true_weight(ieee, h, sh),
+                    ..Node::LEAF
+                }
+            };
+            let mut level: Vec<Vec<usize>> = vec![(0..bins.rows).collect()];
+            let mut nodes = vec![free(&level[0])];
+            for depth in 0..growth.max_depth {
+                let mut best: Option<(f32, usize, u8, bool)> = None;
+                for feature in columns.of_node(1 << depth) {
+                    let feature = feature as usize;
+                    for bin in 0..bins.counts[feature] as u8 {
+                        for missing_left in [true, false] {
+                            let sum = level.iter().fold(0.0, |sum, rows| {
+                                let (left, _) = side(rows, feature, bin, missing_left);
+                                let left: Vec<usize> = left;
+                                ieee.add(sum, shared(rows, &left))
+                            });
+                            if best.is_none_or(|best| sum > best.0) {
+                                best = Some((sum, feature, bin, missing_left));
+                            }
+                        }
+                    }
+                }
+                let own = level
+                    .iter()
+                    .fold(0.0, |sum, rows| ieee.add(sum, kept(rows)));
+                let Some((sum, feature, bin, missing_left)) = best else {
+                    break;
+                };
+                if !accept(ieee, gain(ieee, sum, own), own, &penalty) {
+                    break;
+                }
+                let first = nodes.len() - level.len();
+                let mut next = Vec::new();
+                for (i, rows) in level.iter().enumerate() {
+                    let (left, right) = side(rows, feature, bin, missing_left);
+                    let more = ieee.sub(shared(rows, &left), kept(rows));
+                    nodes[first + i] = Node {
+                        left: nodes.len() as u32,
+                        feature: feature as u32,
+                        bin,
+                        missing_left,
+                        value: 0.0,
+                        gain: true_gain(ieee, if more > 0.0 { more } else { 0.0 }, sg, sh),
+                        cover: nodes[first + i].cover,
+                    };
+                    nodes.push(free(&left));
+                    nodes.push(free(&right));
+                    next.push(left);
+                    next.push(right);
+                }
+                level = next;
+            }
+            return Tree { nodes };
+        }
         let mut grown = vec![new(
             (0..bins.rows).collect(),
             1,
@@ -265,8 +340,8 @@ impl Plain {
             let strength = |at: &usize| {
                 let gain = grown[*at].split.as_ref().map_or(0.0, |(_, gain)| *gain);
                 let gain = match growth.grow_policy {
-                    GrowPolicy::DepthWise => 0,
                     GrowPolicy::LossGuide => gain.to_bits(),
+                    _ => 0,
                 };
                 (gain, std::cmp::Reverse(grown[*at].place))
             };

@@ -749,7 +749,51 @@ fn mistakes_show(device: &Device) {
     assert_ne!(tie.0, good.0);
 }
 
+/// Symmetric trees, with draws, penalties, nodes without rows, and levels of more nodes than there
+/// is room for.
+fn symmetric_trees(device: &Device) {
+    let counts = [30, 9, 60, 200, 17];
+    for (i, loss) in LOSSES.into_iter().enumerate() {
+        let train = table(91 + i as u32, [150, 40, 300][i], &counts, 4, loss);
+        let evals = vec![table(2, 40, &counts, 5, loss)];
+        let growth = Growth {
+            grow_policy: GrowPolicy::Symmetric,
+            max_depth: [5, 7, 3][i],
+            lambda: [0.0, 1.0, 3.0][i],
+            alpha: [0.0, 0.1, 0.0][i],
+            min_child_weight: [0.0, 1.0, 2.0][i],
+            colsample_bytree: [1.0, 0.8, 1.0][i],
+            colsample_bylevel: [1.0, 0.8, 1.0][i],
+            subsample: [1.0, 1.0, 0.7][i],
+            ..growth()
+        };
+        let bytes = [1 << 20, 1, 1 << 28][i];
+        let trees = compare_scheduled(
+            device,
+            &format!("{loss:?}"),
+            train,
+            evals,
+            loss,
+            growth,
+            |schedule| schedule.histogram_bytes = bytes,
+        );
+        // Complete, and with one split a level.
+        for tree in &trees {
+            let mut first = 0;
+            while first < tree.nodes.len() {
+                let level = &tree.nodes[first..2 * first + 1];
+                let split = |node: &Node| (node.left != 0, node.feature, node.bin);
+                assert!(level.iter().all(|node| split(node) == split(&level[0])));
+                first = 2 * first + 1;
+            }
+            assert_eq!(first, tree.nodes.len());
+        }
+        assert!(trees.iter().any(|tree| tree.nodes.len() > 7));
+    }
+}
+
 backend_suite! {
+    symmetric_trees,
     monotone_constraints,
     ways_that_do_not_bind_change_nothing,
     interaction_constraints,
@@ -780,7 +824,11 @@ fn any_table(device: &Device) {
         (0u32..6, 0.01f32..2.0, any::<u64>()),
         (
             prop_oneof![Just(0u32), 2u32..12],
-            prop_oneof![Just(GrowPolicy::DepthWise), Just(GrowPolicy::LossGuide)],
+            prop_oneof![
+                Just(GrowPolicy::DepthWise),
+                Just(GrowPolicy::LossGuide),
+                Just(GrowPolicy::Symmetric),
+            ],
         ),
         [penalty(), penalty(), penalty(), penalty()],
         [share(), share(), share(), share()],
@@ -832,6 +880,14 @@ fn any_table(device: &Device) {
                 colsample_bylevel,
                 colsample_bynode,
                 seed: Seed(draws),
+            };
+            let growth = match grow_policy {
+                GrowPolicy::Symmetric => Growth {
+                    max_leaves: 0,
+                    colsample_bynode: 1.0,
+                    ..growth
+                },
+                _ => growth,
             };
             compare(device, "any table", train, evals, loss, growth);
         },

@@ -1,4 +1,4 @@
-//! Leaf-wise growth, limits of leaves, and constraints.
+//! Leaf-wise and symmetric growth, limits of leaves, and constraints.
 
 use super::{features, margins, unseen};
 use crate::fixtures::{Fixture, word};
@@ -80,6 +80,14 @@ pub(super) fn lanes() -> Vec<Lane> {
             .colsample_bynode(0.6)
     };
     let few = |boosting: GradientBoosting, _: usize| boosting.max_leaves(10);
+    let symmetric =
+        |boosting: GradientBoosting, _: usize| boosting.grow_policy(GrowPolicy::Symmetric).l2(3.0);
+    let symmetric_sampled = |boosting: GradientBoosting, _: usize| {
+        boosting
+            .grow_policy(GrowPolicy::Symmetric)
+            .subsample(0.7)
+            .colsample_bylevel(0.6)
+    };
     let monotone = |boosting: GradientBoosting, columns: usize| {
         boosting.l1(0.125).monotone_constraints(ways(columns))
     };
@@ -98,6 +106,8 @@ pub(super) fn lanes() -> Vec<Lane> {
         lane("leaf-wise", false, leafwise),
         lane("leaf-wise-sampled", true, sampled).slow(),
         lane("few-leaves", false, few).slow(),
+        lane("symmetric", false, symmetric),
+        lane("symmetric-sampled", true, symmetric_sampled).slow(),
         lane("monotone", false, monotone),
         lane("interactions", false, interactions).slow(),
         lane("leaf-wise-constrained", false, both).slow(),

@@ -10,6 +10,7 @@
 mod block;
 mod histogram;
 mod scan;
+mod symmetric;
 
 use super::arith::*;
 use super::bounded::{
@@ -490,7 +491,11 @@ impl Cpu {
         let mut values = Vec::new();
         let mut depth = 0;
         loop {
-            if depth < growth.max_depth {
+            let shared = match growth.symmetric() && depth < growth.max_depth {
+                true => self.find_symmetric(&mut level, groups, &columns, &units),
+                false => None,
+            };
+            if depth < growth.max_depth && !growth.symmetric() {
                 // The level below the deepest split needs no histograms of its own.
                 let keep = depth + 1 < growth.max_depth;
                 self.find_splits(&mut level, &mut parents, keep, groups, &columns, &units);
@@ -512,7 +517,11 @@ impl Cpu {
                 accept(ieee, gain, own.abs(), &units.penalty)
                     .then(|| (best, true_gain(ieee, gain, units.sg, units.sh)))
             };
-            let mut decided: Vec<Option<(Best, f32)>> = level.iter().map(decide).collect();
+            let mut decided: Vec<Option<(Best, f32)>> = match (growth.symmetric(), shared) {
+                (false, _) => level.iter().map(decide).collect(),
+                (true, Some(shared)) => shared.into_iter().map(Some).collect(),
+                (true, None) => vec![None; level.len()],
+            };
             if let Some(guide) = &mut guide {
                 let first = nodes.len() - level.len();
                 values.extend(nodes[first..].iter().map(|node| node.value));

@@ -6,6 +6,27 @@ use super::histogram::Entry;
 use super::{Sums, Units};
 use crate::ieee::Ieee;
 
+/// The scores of all splits of a feature of `count` bins: with missing values to the left, then to
+/// the right.
+#[inline(always)]
+pub(super) fn all_scores(
+    ieee: &Ieee,
+    prefix: &mut Prefix,
+    count: usize,
+    missing: Sums,
+    whole: Sums,
+    units: &Units,
+) -> [[i32; 256]; 2] {
+    let end = count.next_multiple_of(LANES);
+    prefix.g[count..end].fill(0);
+    prefix.h[count..end].fill(0);
+    let mut keys = [[0; 256]; 2];
+    for (extra, keys) in [missing, Sums::default()].into_iter().zip(&mut keys) {
+        scores(ieee, &Free, prefix, count, extra, whole, units, keys);
+    }
+    keys
+}
+
 /// The best split found so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Best {

@@ -21,6 +21,7 @@ mod histogram;
 mod layout;
 mod rows;
 mod splits;
+mod symmetric;
 
 use super::sampling::{Draws, Rows};
 use super::*;
@@ -34,6 +35,7 @@ use rayon::prelude::*;
 use rows::Link;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use symmetric::Symmetric;
 
 /// What is free to choose, for it can't show.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +98,9 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         guide::insert_kernel(profile),
         guide::rank_kernel(profile),
         guide::prune_kernel(profile),
+        symmetric::tally_kernel(profile),
+        symmetric::settle_kernel(profile),
+        symmetric::apply_kernel(profile),
     ];
     let links = [Link::Squared, Link::Logistic, Link::Softmax];
     kernels.extend(links.map(|link| rows::gradients_kernel(profile, link)));
@@ -214,6 +219,9 @@ pub(super) struct Gpu {
     of_tree: Buffer<u32>,
     of_level: Buffer<u32>,
     of_nodes: Buffer<u32>,
+    /// Rows as far as nodes are counted: symmetric trees have nodes without rows.
+    node_rows: usize,
+    symmetric: Option<Symmetric>,
     /// Monotone and interaction constraints.
     bounded: Option<Bounded>,
     allowed: Option<Allowed>,
@@ -250,13 +258,14 @@ impl Gpu {
         let (outputs, words) = (loss.outputs(), features.div_ceil(4));
         let depth = if features == 0 { 0 } else { growth.max_depth };
         let splits = super::guide::most_splits(&growth, n);
-        let most = bound(depth.saturating_sub(1), n, splits);
+        let node_rows = if growth.symmetric() { usize::MAX } else { n };
+        let most = bound(depth.saturating_sub(1), node_rows, splits);
         let node_words = words * 4 * FEATURE_WORDS as usize;
         let room = schedule.histogram_bytes / (4 * node_words).max(1);
         let kept = room.min(most.next_multiple_of(2)).max(2) & !1;
         let pairs = most.div_ceil(2);
         let tree_nodes = match splits {
-            None => most_nodes(depth, n),
+            None => most_nodes(depth, node_rows),
             Some(splits) => 2 * splits + 1,
         };
         let tree_words = tree_nodes.saturating_mul(TREE as usize);
@@ -352,6 +361,11 @@ impl Gpu {
                     let nodes = levels.sum::<usize>().min(most_nodes(depth, n));
                     Guide::new(device, profile, &growth, n, most, nodes)?
                 }
+            },
+            node_rows,
+            symmetric: match growth.symmetric() {
+                true => Some(Symmetric::new(device, profile, features)?),
+                false => None,
             },
             bounded,
             allowed,
@@ -522,7 +536,7 @@ impl Gpu {
     /// Splits the nodes of a level. False if it is known to have none.
     fn grow_level(&mut self, output: u32, tree: u32, level: u32, draws: &Draws) -> Result<bool> {
         let n = self.train.rows;
-        let mut nodes = bound(level, n, self.splits);
+        let mut nodes = bound(level, self.node_rows, self.splits);
         let mut both = level == 0;
         let many = nodes > self.kept;
         // A tree of few leaves may be deep and mostly isn't.
@@ -553,12 +567,16 @@ impl Gpu {
                 words,
             )?;
         }
-        for first in (0..nodes).step_by(self.kept) {
-            let batch = self.kept.min(nodes - first);
-            self.split(output, level, first, batch, both, draws)?;
+        if self.symmetric.is_some() {
+            self.split_alike(output, level, nodes, both, draws)?;
+        } else {
+            for first in (0..nodes).step_by(self.kept) {
+                let batch = self.kept.min(nodes - first);
+                self.split(output, level, first, batch, both, draws)?;
+            }
         }
         let last = level + 1 == self.depth;
-        let next_both = bound(level + 1, n, self.splits) > self.kept;
+        let next_both = bound(level + 1, self.node_rows, self.splits) > self.kept;
         let node_words = self.node_words();
         let [even, odd] = &mut self.levels;
         let (here, next) = match level % 2 {
@@ -638,6 +656,124 @@ impl Gpu {
         Ok(true)
     }
 
+    /// Zeroes the histograms of a batch of a level.
+    fn clear(&mut self, level: u32, batch: usize) -> Result<()> {
+        let count = batch as u32 * self.node_words();
+        self.device.launch(
+            &self.kernels.clear,
+            grid(count as usize, TILE as usize)?,
+            args![&mut self.levels[level as usize % 2].histograms, count],
+        )
+    }
+
+    /// Decides about the `nodes` nodes of a level of a symmetric tree. The histograms of the first
+    /// batch are zero; with more than one, all are built twice.
+    fn split_alike(
+        &mut self,
+        output: u32,
+        level: u32,
+        nodes: usize,
+        both: bool,
+        draws: &Draws,
+    ) -> Result<()> {
+        let (features, words) = (self.features as u32, self.features.div_ceil(4) as u32);
+        let drawn = draws.of_tree.is_some();
+        let batches = |kept: usize| {
+            (0..nodes)
+                .step_by(kept)
+                .map(move |i| (i, kept.min(nodes - i)))
+        };
+        for (first, batch) in batches(self.kept) {
+            if first > 0 {
+                self.clear(level, batch)?;
+            }
+            self.build(level, first, batch, both, drawn)?;
+            let [even, odd] = &mut self.levels;
+            let (here, before) = match level % 2 {
+                0 => (even, odd),
+                _ => (odd, even),
+            };
+            let Some(symmetric) = &mut self.symmetric else {
+                break;
+            };
+            let mask = match (draws.of_level, draws.of_tree) {
+                (Some(_), _) => &self.of_level,
+                (None, Some(_)) => &self.of_tree,
+                (None, None) => &self.every,
+            };
+            self.device.launch(
+                &symmetric.tally,
+                grid(self.features, 1)?,
+                args![
+                    &mut here.histograms,
+                    &before.histograms,
+                    &here.pairs,
+                    &here.sizes,
+                    &here.nodes,
+                    mask,
+                    &self.scales,
+                    &self.state,
+                    &mut symmetric.totals,
+                    features,
+                    words,
+                    level,
+                    first as u32,
+                    batch as u32,
+                    self.stride,
+                    output,
+                    u32::from(!both),
+                ],
+            )?;
+            if first + batch == nodes {
+                self.device.launch(
+                    &symmetric.settle,
+                    (1, 1, 1),
+                    args![
+                        &symmetric.totals,
+                        &here.nodes,
+                        &self.counts,
+                        mask,
+                        &self.scales,
+                        &self.state,
+                        &self.status,
+                        &mut symmetric.chosen,
+                        features,
+                        level,
+                        output,
+                    ],
+                )?;
+            }
+        }
+        for (first, batch) in batches(self.kept) {
+            if nodes > self.kept {
+                self.clear(level, batch)?;
+                self.build(level, first, batch, both, drawn)?;
+            }
+            let here = &self.levels[level as usize % 2];
+            let Some(symmetric) = &self.symmetric else {
+                break;
+            };
+            self.device.launch(
+                &symmetric.apply,
+                grid(batch, 1)?,
+                args![
+                    &here.histograms,
+                    &here.nodes,
+                    &symmetric.chosen,
+                    &self.scales,
+                    &self.state,
+                    &mut self.decisions,
+                    words,
+                    level,
+                    first as u32,
+                    batch as u32,
+                    output,
+                ],
+            )?;
+        }
+        Ok(())
+    }
+
     /// Decides about the nodes `first..first + batch` of a level. Their histograms are zero for
     /// the first batch.
     fn split(
@@ -652,12 +788,7 @@ impl Gpu {
         let features = self.features;
         let words = features.div_ceil(4);
         if first > 0 {
-            let count = batch as u32 * self.node_words();
-            self.device.launch(
-                &self.kernels.clear,
-                grid(count as usize, TILE as usize)?,
-                args![&mut self.levels[level as usize % 2].histograms, count],
-            )?;
+            self.clear(level, batch)?;
         }
         self.build(level, first, batch, both, draws.of_tree.is_some())?;
         let [even, odd] = &mut self.levels;
@@ -961,7 +1092,7 @@ fn bound(level: u32, rows: usize, splits: Option<usize>) -> usize {
 /// Nodes of a tree at most.
 fn most_nodes(depth: u32, rows: usize) -> usize {
     let full = 2usize.checked_shl(depth).unwrap_or(usize::MAX);
-    (full - 1).min(2 * rows - 1)
+    (full - 1).min(rows.saturating_mul(2) - 1)
 }
 
 fn decode(words: &[u32]) -> Tree {

@@ -137,7 +137,7 @@ fn draw(
 
 /// Adds over the units up to and including each one.
 #[cube]
-fn prefix(value: I64, high: &mut SharedMemory<u32>, low: &mut SharedMemory<u32>) -> I64 {
+pub(super) fn prefix(value: I64, high: &mut SharedMemory<u32>, low: &mut SharedMemory<u32>) -> I64 {
     let unit = UNIT_POS as usize;
     high[unit] = value.hi;
     low[unit] = value.lo;
@@ -293,7 +293,7 @@ fn search(
 
 /// The sum of a bin of a histogram.
 #[cube]
-fn bin_g(histograms: &Array<u32>, at: u32) -> I64 {
+pub(super) fn bin_g(histograms: &Array<u32>, at: u32) -> I64 {
     I64::new(
         histograms[(at + comptime!(G_HIGH * UNITS)) as usize],
         histograms[(at + comptime!(G_LOW * UNITS)) as usize],
@@ -301,7 +301,7 @@ fn bin_g(histograms: &Array<u32>, at: u32) -> I64 {
 }
 
 #[cube]
-fn bin_h(histograms: &Array<u32>, at: u32) -> I64 {
+pub(super) fn bin_h(histograms: &Array<u32>, at: u32) -> I64 {
     I64::new(
         histograms[(at + comptime!(H_HIGH * UNITS)) as usize],
         histograms[(at + comptime!(H_LOW * UNITS)) as usize],
@@ -383,14 +383,14 @@ fn size_of(ieee: &Ieee, own: f32, #[comptime] bounded: bool) -> f32 {
 }
 
 #[derive(CubeType, Clone, Copy)]
-struct Highest {
-    key: i32,
-    at: u32,
+pub(super) struct Highest {
+    pub(super) key: i32,
+    pub(super) at: u32,
 }
 
 /// The highest key among the units of a cube and the lowest `at` that has it (`N10`).
 #[cube]
-fn highest(
+pub(super) fn highest(
     key: i32,
     at: u32,
     keys: &mut SharedMemory<u32>,
