@@ -54,16 +54,7 @@ fn gradients(rows: usize, features: usize) -> Case {
         };
         let growth = Growth {
             max_depth: 1,
-            learning_rate: 0.1,
-            lambda: 1.0,
-            alpha: 0.0,
-            gamma: 0.0,
-            min_child_weight: 1.0,
-            subsample: 1.0,
-            colsample_bytree: 1.0,
-            colsample_bylevel: 1.0,
-            colsample_bynode: 1.0,
-            seed: Seed(0),
+            ..Growth::default()
         };
         let mut booster = Booster::new(device, table, Vec::new(), Loss::Squared, &[0.0], growth)?;
         booster.round()?;

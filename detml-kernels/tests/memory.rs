@@ -372,17 +372,8 @@ fn rows() -> Vec<Row> {
                         weights: None,
                     };
                     let growth = Growth {
-                        max_depth: 6,
-                        learning_rate: 0.1,
-                        lambda: 1.0,
-                        alpha: 0.0,
-                        gamma: 0.0,
-                        min_child_weight: 1.0,
-                        subsample: 1.0,
-                        colsample_bytree: 1.0,
-                        colsample_bylevel: 1.0,
-                        colsample_bynode: 1.0,
                         seed: Seed(1),
+                        ..Growth::default()
                     };
                     let loss = Loss::Squared;
                     let mut booster = Booster::new(&device, table, vec![], loss, &[0.0], growth)?;

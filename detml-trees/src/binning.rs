@@ -61,7 +61,7 @@ impl Cuts {
         Self { features }
     }
 
-    /// Whether [`new_on`](Self::new_on) has the device sort.
+    /// Whether a device should sort: it is a GPU, and there is enough to sort.
     pub(crate) fn sorts_on(
         device: &Device,
         x: ArrayView2<'_, f32>,
@@ -71,23 +71,15 @@ impl Cuts {
         !device.is_cpu() && weights.is_none() && enough
     }
 
-    /// As [`new`](Self::new), sorted on a device.
+    /// As [`new`](Self::new) without weights, sorted by a device.
     ///
     /// # Errors
     /// Those of the device.
-    pub(crate) fn new_on(
+    pub(crate) fn sorted_by(
         device: &Device,
         x: ArrayView2<'_, f32>,
-        weights: Option<&[f32]>,
         max_bins: usize,
     ) -> Result<Self> {
-        if !Self::sorts_on(device, x, weights) {
-            return Ok(Self::new(x, weights, max_bins));
-        }
-        Self::sorted_by(device, x, max_bins)
-    }
-
-    fn sorted_by(device: &Device, x: ArrayView2<'_, f32>, max_bins: usize) -> Result<Self> {
         let rows = x.nrows();
         let at_once = (PART / rows.max(1)).max(1);
         let columns: Vec<usize> = (0..x.ncols()).collect();

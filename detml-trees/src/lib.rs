@@ -1,6 +1,7 @@
 //! Tree ensembles with bitwise identical training and prediction.
 //!
-//! [`GradientBoosting`] grows depth-wise trees on quantile bins. Its model and predictions have
+//! [`GradientBoosting`] grows trees on quantile bins, depth-wise, leaf-wise or symmetric, with monotone and
+//! interaction constraints if need be. Its model and predictions have
 //! the same bits on every CPU, for any number of threads and on every GPU, and without row sampling
 //! for any order of the rows. [`explain`] says what each feature adds to a prediction.
 //!
@@ -14,7 +15,7 @@ pub mod explain;
 pub mod interop;
 
 pub use boosting::{
-    ClassWeight, Direction, EvalHistory, GradientBoosting, GradientBoostingModel, Importance, Loss,
-    Metric, Objective,
+    ClassWeight, Direction, EvalHistory, FeatureRef, GradientBoosting, GradientBoostingModel,
+    GrowPolicy, Importance, Loss, Metric, Objective,
 };
 pub use interop::{Library, Link, TreeEnsemble};

@@ -111,6 +111,10 @@ pub(super) fn fit(
     require_numeric_mode(NAME, &[NumericMode::Identical])?;
     check(boosting)?;
     let mut report = ExecutionReport::new();
+    let constraints = boosting
+        .constraints
+        .resolve(design.n_features(), design.feature_names())?;
+    constraints.check_with(&boosting.growth())?;
     let started = Instant::now();
     let mut kept = Kept::new(design)?;
     let classes = match boosting.classify {
@@ -133,7 +137,17 @@ pub(super) fn fit(
         Some(base) => vec![base; ops_loss.outputs()],
         None => start::base(boosting, loss, &kept, &targets, ops_loss.outputs())?,
     };
-    let cuts = Cuts::new(kept.x.view(), kept.weights.as_deref(), boosting.max_bins);
+    let weights = kept.weights.as_deref();
+    let cuts = if Cuts::sorts_on(device, kept.x.view(), weights) {
+        let sorting = Instant::now();
+        let cuts = timed(&mut report, "sorting", device, || {
+            Cuts::sorted_by(device, kept.x.view(), boosting.max_bins)
+        })?;
+        started += sorting.elapsed();
+        cuts
+    } else {
+        Cuts::new(kept.x.view(), weights, boosting.max_bins)
+    };
     let train = kept.table(&cuts, targets)?;
     let mut followed = Vec::new();
     let mut tables = Vec::new();
@@ -184,7 +198,15 @@ pub(super) fn fit(
         if classes.len() == 1 {
             return Ok(Vec::new());
         }
-        let mut booster = Booster::new(device, train, tables, ops_loss, &base, boosting.growth)?;
+        let mut booster = Booster::constrained(
+            device,
+            train,
+            tables,
+            ops_loss,
+            &base,
+            boosting.growth(),
+            &constraints,
+        )?;
         let outputs = ops_loss.outputs();
         boost(
             boosting,
@@ -333,7 +355,7 @@ fn check(boosting: &GradientBoosting) -> Result<()> {
             "an eval set to watch",
             format_args!("{rounds} without one"),
         )),
-        _ => boosting.growth.check(),
+        _ => boosting.growth().check(),
     }
 }
 

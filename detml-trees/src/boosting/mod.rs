@@ -1,5 +1,8 @@
+mod constraints;
 mod eval;
 mod fit;
+#[cfg(test)]
+mod growth_tests;
 mod loss;
 mod model;
 #[cfg(test)]
@@ -9,6 +12,8 @@ use detml_core::{Design, DesignRules, Fit, IntoDesign, Progress, Result, Seed};
 use detml_kernels::Device;
 use detml_kernels::ops::boosting::Growth;
 
+pub use constraints::FeatureRef;
+pub use detml_kernels::ops::boosting::GrowPolicy;
 pub use eval::{Direction, EvalHistory, Metric};
 pub use loss::{ClassWeight, Loss, Objective};
 pub use model::{GradientBoostingModel, Importance};
@@ -17,9 +22,9 @@ pub(crate) use model::{rules, timed};
 /// Gradient boosting of decision trees.
 ///
 /// Each round grows one tree (with [`Loss::Softmax`] one for each class) on the gradients and
-/// Hessians of the loss, depth-wise, with XGBoost's gain (Chen and Guestrin, "XGBoost: a scalable
-/// tree boosting system", KDD 2016) over quantile bins. Defaults are XGBoost's but for the
-/// learning rate of 0.1 and 255 bins.
+/// Hessians of the loss, depth-wise, leaf-wise or symmetric ([`grow_policy`](Self::grow_policy)), with
+/// XGBoost's gain (Chen and Guestrin, "XGBoost: a scalable tree boosting system", KDD 2016) over
+/// quantile bins. Defaults are XGBoost's but for the learning rate of 0.1 and 255 bins.
 ///
 /// # Data
 /// Features may hold NaN for missing values and infinities, which are values like others. `f64`
@@ -63,6 +68,8 @@ pub struct GradientBoosting {
     n_trees: usize,
     max_bins: usize,
     growth: Growth,
+    max_leaves: Option<u32>,
+    constraints: constraints::Given,
     loss: Option<Loss>,
     objective: Option<loss::Shared>,
     class_weight: Option<ClassWeight>,
@@ -81,19 +88,9 @@ impl GradientBoosting {
             classify,
             n_trees: 100,
             max_bins: 255,
-            growth: Growth {
-                max_depth: 6,
-                learning_rate: 0.1,
-                lambda: 1.0,
-                alpha: 0.0,
-                gamma: 0.0,
-                min_child_weight: 1.0,
-                subsample: 1.0,
-                colsample_bytree: 1.0,
-                colsample_bylevel: 1.0,
-                colsample_bynode: 1.0,
-                seed: Seed(0),
-            },
+            growth: Growth::default(),
+            max_leaves: None,
+            constraints: constraints::Given::default(),
             loss: None,
             objective: None,
             class_weight: None,
@@ -149,9 +146,48 @@ impl GradientBoosting {
         self
     }
 
-    /// Most splits between the root and a leaf, 0 to 32. Default 6.
+    /// Most splits between the root and a leaf, 0 to 32. Default 6. (0 is a tree of one leaf; for
+    /// growth that [`max_leaves`](Self::max_leaves) alone bounds, take 32.)
     pub fn max_depth(mut self, max_depth: u32) -> Self {
         self.growth.max_depth = max_depth;
+        self
+    }
+
+    /// Most leaves of a tree: 2 to 131,072, or 0 for any number. Default 31 (LightGBM's
+    /// `num_leaves`) with [`GrowPolicy::LossGuide`], otherwise 0.
+    pub fn max_leaves(mut self, max_leaves: u32) -> Self {
+        self.max_leaves = Some(max_leaves);
+        self
+    }
+
+    /// Which splits are made where [`max_leaves`](Self::max_leaves) doesn't leave room for all that
+    /// are worth it: level by level, or those that gain most first; or one split for all nodes of a
+    /// level. Default [`GrowPolicy::DepthWise`].
+    ///
+    /// With [`GrowPolicy::Symmetric`] other settings keep their defaults, of which CatBoost has
+    /// others: an L2 penalty of 3, `min_child_weight` 0, and a learning rate chosen by the number of
+    /// rows.
+    ///
+    /// ```
+    /// use detml_core::prelude::*;
+    /// use detml_trees::{GradientBoosting, GrowPolicy};
+    /// use ndarray::Array;
+    ///
+    /// let x = Array::from_shape_fn((500, 3), |(i, j)| (i * (2 * j + 3) % 101) as f32);
+    /// let y = x.map_axis(ndarray::Axis(1), |row| row[0] * row[1] / 100.0 + row[2]);
+    /// let model = GradientBoosting::regressor()
+    ///     .grow_policy(GrowPolicy::LossGuide)
+    ///     .max_leaves(8)
+    ///     .max_depth(32)
+    ///     .n_trees(5)
+    ///     .fit((&x, &y))?;
+    /// // Eight leaves are seven splits.
+    /// let splits: f64 = model.feature_importance(detml_trees::Importance::Splits).iter().sum();
+    /// assert_eq!(splits, 35.0);
+    /// # Ok::<(), detml_core::Error>(())
+    /// ```
+    pub fn grow_policy(mut self, grow_policy: GrowPolicy) -> Self {
+        self.growth.grow_policy = grow_policy;
         self
     }
 
@@ -251,6 +287,18 @@ impl GradientBoosting {
     pub fn progress(mut self, progress: Progress) -> Self {
         self.progress = progress;
         self
+    }
+
+    /// How trees grow, defaults that depend on other settings filled in.
+    fn growth(&self) -> Growth {
+        let default = match self.growth.grow_policy {
+            GrowPolicy::LossGuide => 31,
+            _ => 0,
+        };
+        Growth {
+            max_leaves: self.max_leaves.unwrap_or(default),
+            ..self.growth
+        }
     }
 
     /// As [`Fit::fit_design`] on a given device.

@@ -21,13 +21,13 @@ fn hash(seed: u32, i: usize) -> u32 {
 }
 
 /// Numbers in -1..1, multiples of 2^-15.
-fn features(seed: u32, rows: usize, columns: usize) -> Array2<f32> {
+pub(super) fn features(seed: u32, rows: usize, columns: usize) -> Array2<f32> {
     Array2::from_shape_fn((rows, columns), |(row, column)| {
         (hash(seed, row * columns + column) >> 16) as f32 / 32768.0 - 1.0
     })
 }
 
-fn with_missing(mut x: Array2<f32>) -> Array2<f32> {
+pub(super) fn with_missing(mut x: Array2<f32>) -> Array2<f32> {
     for (i, value) in x.iter_mut().enumerate() {
         if hash(99, i).is_multiple_of(5) {
             *value = f32::NAN;
@@ -37,7 +37,7 @@ fn with_missing(mut x: Array2<f32>) -> Array2<f32> {
 }
 
 /// A target with steps in the first columns, a NaN counting as -2.
-fn target(x: ArrayView2<'_, f32>) -> Array1<f32> {
+pub(super) fn target(x: ArrayView2<'_, f32>) -> Array1<f32> {
     x.rows()
         .into_iter()
         .enumerate()
@@ -53,24 +53,24 @@ fn target(x: ArrayView2<'_, f32>) -> Array1<f32> {
         .collect()
 }
 
-fn classes(y: &Array1<f32>) -> Array1<f32> {
+pub(super) fn classes(y: &Array1<f32>) -> Array1<f32> {
     y.mapv(|y| if y > 0.5 { 1.0 } else { 0.0 })
 }
 
-fn small() -> GradientBoosting {
+pub(super) fn small() -> GradientBoosting {
     GradientBoosting::regressor()
         .n_trees(8)
         .max_depth(4)
         .learning_rate(0.3)
 }
 
-fn shuffled(rows: usize) -> Vec<usize> {
+pub(super) fn shuffled(rows: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rows).collect();
     order.sort_by_key(|&row| hash(31, row));
     order
 }
 
-fn bits(values: &Array2<f32>) -> Vec<u32> {
+pub(super) fn bits(values: &Array2<f32>) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 

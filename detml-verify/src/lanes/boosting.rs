@@ -1,6 +1,7 @@
 //! Gradient boosting.
 
 mod cases;
+mod growth;
 pub(crate) mod trees;
 
 use super::{Lane, Parts};
@@ -350,5 +351,6 @@ pub(super) fn lanes() -> Vec<Lane> {
     ]);
     all.push(trees::lane());
     all.extend(cases::lanes());
+    all.extend(growth::lanes());
     all
 }

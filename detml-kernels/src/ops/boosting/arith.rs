@@ -123,7 +123,7 @@ pub(crate) fn scale_penalty(ieee: &Ieee, p: &Penalty, sg: i32, sh: i32) -> Penal
 /// `g` moved towards zero by `alpha`, zero within it.
 #[cube]
 #[inline(always)]
-fn shrink(ieee: &Ieee, g: f32, alpha: f32) -> f32 {
+pub(crate) fn shrink(ieee: &Ieee, g: f32, alpha: f32) -> f32 {
     let m = ieee.sub(ieee.abs(g), alpha);
     let zero = prim::from_bits(0u32);
     ieee.copysign(ieee.select(ieee.lt(zero, m), m, zero), g)

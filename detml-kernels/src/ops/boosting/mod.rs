@@ -1,4 +1,4 @@
-//! Gradient boosting of depth-wise trees on binned features.
+//! Gradient boosting of trees on binned features.
 //!
 //! A [`Booster`] holds the training set on a device and grows one round of trees at a time. Its
 //! bits are a function of the bins, targets, weights and settings alone: neither the device, nor
@@ -47,24 +47,34 @@
 //! interpolation (numpy's `inverted_cdf`); equal residuals count together, so no order shows. Only a
 //! root of which no row was drawn has no residual: its value is 0. These leaves have no `lambda` and
 //! no `alpha` taken off.
+//!
+//! # Which splits are made
+//! Which of the splits that are worth it are made, where leaves are few, is told by
+//! [`GrowPolicy`]; what features may do by [`Constraints`].
 
 mod arith;
+mod bounded;
+mod constraints;
 mod cpu;
 mod formulas;
 mod gpu;
+mod guide;
 mod link;
 mod loss;
 #[cfg(test)]
 mod plain;
 mod renewal;
 mod sampling;
+mod symmetric;
 #[cfg(test)]
 mod tests;
 
 use crate::device::Device;
 use detml_core::{Error, Result, Seed};
 
+pub use constraints::Constraints;
 pub(crate) use gpu::kernels;
+pub use guide::GrowPolicy;
 pub(crate) use link::link_kernels;
 pub use link::{predictions, probabilities};
 pub use loss::Loss;
@@ -157,6 +167,10 @@ impl Bins {
 pub struct Growth {
     /// Splits between the root and a leaf, at most 32.
     pub max_depth: u32,
+    /// Leaves at most: 0 for any number, else 2 to [`MAX_LEAVES`](Self::MAX_LEAVES).
+    pub max_leaves: u32,
+    /// Which splits are made if `max_leaves` doesn't leave room for all of them.
+    pub grow_policy: GrowPolicy,
     /// Factor of every leaf.
     pub learning_rate: f32,
     /// L2 penalty of leaf values.
@@ -282,7 +296,27 @@ impl Booster {
         base: &[f32],
         growth: Growth,
     ) -> Result<Self> {
+        let free = Constraints::default();
+        Self::constrained(device, train, evals, loss, base, growth, &free)
+    }
+
+    /// As [`new`](Self::new), with constraints.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new) and of [`Constraints`]' checks.
+    pub fn constrained(
+        device: &Device,
+        train: Table,
+        evals: Vec<Table>,
+        loss: Loss,
+        base: &[f32],
+        growth: Growth,
+        constraints: &Constraints,
+    ) -> Result<Self> {
         check(&train, &evals, loss, base, &growth)?;
+        constraints.check(train.bins.features())?;
+        constraints.check_with(&growth)?;
+        constraints.check_loss(loss)?;
         let (sets, rows) = (evals.len(), train.bins.rows);
         let inner = match device.simd() {
             Some(simd) => Inner::Cpu(Box::new(cpu::Cpu::new(
@@ -292,6 +326,7 @@ impl Booster {
                 loss,
                 &start(loss, base),
                 growth,
+                constraints,
             ))),
             None => {
                 let schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
@@ -302,6 +337,7 @@ impl Booster {
                     loss,
                     &start(loss, base),
                     growth,
+                    constraints,
                     schedule,
                 )?;
                 Inner::Gpu(Box::new(gpu))
@@ -315,7 +351,7 @@ impl Booster {
         })
     }
 
-    /// As [`new`](Self::new), on a GPU with another schedule.
+    /// As [`constrained`](Self::constrained), on a GPU with another schedule.
     #[cfg(test)]
     fn scheduled(
         device: &Device,
@@ -324,12 +360,16 @@ impl Booster {
         loss: Loss,
         base: &[f32],
         growth: Growth,
+        constraints: &Constraints,
         change: impl Fn(&mut gpu::Schedule),
     ) -> Result<Self> {
         if device.is_cpu() {
-            return Self::new(device, train, evals, loss, base, growth);
+            return Self::constrained(device, train, evals, loss, base, growth, constraints);
         }
         check(&train, &evals, loss, base, &growth)?;
+        constraints.check(train.bins.features())?;
+        constraints.check_with(&growth)?;
+        constraints.check_loss(loss)?;
         let (sets, rows) = (evals.len(), train.bins.rows);
         let mut schedule = gpu::Schedule::new(device, train.bins.rows, train.bins.features());
         change(&mut schedule);
@@ -340,6 +380,7 @@ impl Booster {
             loss,
             &start(loss, base),
             growth,
+            constraints,
             schedule,
         )?;
         Ok(Self {
@@ -358,8 +399,13 @@ impl Booster {
         loss: Loss,
         base: &[f32],
         growth: Growth,
+        constraints: &Constraints,
     ) -> Result<Self> {
         check(&train, &evals, loss, base, &growth)?;
+        constraints.check(train.bins.features())?;
+        constraints.check_with(&growth)?;
+        constraints.check_loss(loss)?;
+        let constraints = constraints.clone();
         Ok(Self {
             evals: evals.len(),
             loss,
@@ -371,6 +417,7 @@ impl Booster {
                     loss,
                     &start(loss, base),
                     growth,
+                    constraints,
                 )),
                 Vec::new(),
             ),
@@ -535,9 +582,39 @@ fn check(train: &Table, evals: &[Table], loss: Loss, base: &[f32], growth: &Grow
     growth.check()
 }
 
+/// XGBoost's defaults, but for a learning rate of 0.1 and the seed 0.
+impl Default for Growth {
+    fn default() -> Self {
+        Self {
+            max_depth: 6,
+            max_leaves: 0,
+            grow_policy: GrowPolicy::DepthWise,
+            learning_rate: 0.1,
+            lambda: 1.0,
+            alpha: 0.0,
+            gamma: 0.0,
+            min_child_weight: 1.0,
+            subsample: 1.0,
+            colsample_bytree: 1.0,
+            colsample_bylevel: 1.0,
+            colsample_bynode: 1.0,
+            seed: Seed(0),
+        }
+    }
+}
+
 impl Growth {
     /// Deepest tree.
     pub const MAX_DEPTH: u32 = 32;
+    /// Deepest symmetric tree, as in CatBoost.
+    pub const MAX_SYMMETRIC_DEPTH: u32 = 16;
+    /// The highest `max_leaves`, as in LightGBM.
+    pub const MAX_LEAVES: u32 = 1 << 17;
+
+    /// Whether all nodes of a level have one split.
+    fn symmetric(&self) -> bool {
+        self.grow_policy == GrowPolicy::Symmetric
+    }
 
     /// Checks the domain of each setting.
     ///
@@ -547,6 +624,33 @@ impl Growth {
         if self.max_depth > Self::MAX_DEPTH {
             let expected = format_args!("at most {}", Self::MAX_DEPTH);
             return Err(Error::parameter("max_depth", expected, self.max_depth));
+        }
+        if self.max_leaves == 1 || self.max_leaves > Self::MAX_LEAVES {
+            let expected = format_args!("0 for any number, or 2 to {}", Self::MAX_LEAVES);
+            return Err(Error::parameter("max_leaves", expected, self.max_leaves));
+        }
+        if self.symmetric() {
+            if self.max_depth > Self::MAX_SYMMETRIC_DEPTH {
+                return Err(Error::parameter(
+                    "max_depth",
+                    format_args!("at most {} of symmetric trees", Self::MAX_SYMMETRIC_DEPTH),
+                    self.max_depth,
+                ));
+            }
+            if self.max_leaves != 0 {
+                return Err(Error::parameter(
+                    "max_leaves",
+                    "0 with symmetric trees, which `max_depth` limits",
+                    self.max_leaves,
+                ));
+            }
+            if self.colsample_bynode != 1.0 {
+                return Err(Error::parameter(
+                    "colsample_bynode",
+                    "1 with symmetric trees, whose nodes share a split",
+                    self.colsample_bynode,
+                ));
+            }
         }
         for (name, value) in [
             ("l1", self.alpha),

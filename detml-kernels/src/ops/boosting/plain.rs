@@ -2,7 +2,9 @@
 
 use super::arith::*;
 use super::formulas::*;
+use super::bounded::*;
 use super::sampling::{Columns, Rows};
+use super::symmetric::{kept_score, share};
 use super::*;
 use crate::ieee::Ieee;
 use crate::math::{exp, sigmoid};
@@ -12,6 +14,7 @@ pub(super) struct Plain {
     evals: Vec<Table>,
     loss: Loss,
     growth: Growth,
+    constraints: Constraints,
     /// Margins of the training set and the eval sets, output by output.
     margins: Vec<Vec<f32>>,
     given: Vec<Gradient>,
@@ -19,9 +22,16 @@ pub(super) struct Plain {
 }
 
 struct Grown {
-    node: Node,
+    leaf: Node,
     rows: Vec<usize>,
+    /// See `sampling::Columns`: places are ordered by depth, then from the left to the right.
     place: u64,
+    bounds: Bounds,
+    /// The features of the splits above.
+    path: Vec<u32>,
+    /// The best split, if it is worth it, with its gain.
+    split: Option<(Best, f32)>,
+    children: Option<[usize; 2]>,
 }
 
 struct Best {
@@ -38,6 +48,7 @@ impl Plain {
         loss: Loss,
         base: &[f32],
         growth: Growth,
+        constraints: Constraints,
     ) -> Self {
         let margins = std::iter::once(&train)
             .chain(&evals)
@@ -53,6 +64,7 @@ impl Plain {
             evals,
             loss,
             growth,
+            constraints,
             margins,
             given: Vec::new(),
             rounds: 0,
@@ -228,97 +240,234 @@ impl Plain {
         );
         let float = |x: i64| unit(ieee, x as f32);
         let columns = Columns::new(growth, bins.features(), number);
-        let leaf = |rows: &[usize]| {
-            let [g, h] = total(rows).map(float);
-            Node {
-                left: 0,
-                feature: 0,
-                bin: 0,
-                missing_left: true,
-                value: leaf_value(ieee, g, h, &penalty, sg, sh, growth.learning_rate),
-                gain: 0.0,
-                cover: true_weight(ieee, h, sh),
+        let bounded = self.constraints.monotone.iter().any(|way| *way != 0);
+        // Whether some group holds a path and a feature; one in no group is alone.
+        let allowed = |path: &[u32], feature: u32| {
+            let groups = &self.constraints.interactions;
+            let holds = |group: &Vec<u32>| {
+                group.contains(&feature) && path.iter().all(|above| group.contains(above))
+            };
+            let alone = !groups.iter().any(|group| group.contains(&feature))
+                && path.iter().all(|above| *above == feature);
+            groups.is_empty() || alone || groups.iter().any(holds)
+        };
+        let best_of = |rows: &[usize], place: u64, bounds: &Bounds, path: &[u32]| {
+            let whole = total(rows);
+            let mut best: Option<Best> = None;
+            for feature in columns.of_node(place) {
+                if !allowed(path, feature) {
+                    continue;
+                }
+                let feature = feature as usize;
+                for bin in 0..bins.counts[feature] {
+                    for missing_left in [true, false] {
+                        let bin = bin as u8;
+                        let side: Vec<usize> = rows
+                            .iter()
+                            .copied()
+                            .filter(|&row| goes_left(code(bins, row, feature), bin, missing_left))
+                            .collect();
+                        let left = total(&side);
+                        let right = [whole[0] - left[0], whole[1] - left[1]];
+                        let [gl, hl, gr, hr] = [left[0], left[1], right[0], right[1]].map(float);
+                        let score = if bounded {
+                            let way = self.constraints.monotone[feature].into();
+                            let key = bounded_key(ieee, gl, hl, gr, hr, &penalty, bounds, way);
+                            if key == REFUSED as i32 {
+                                continue;
+                            }
+                            f32::from_bits(ordered(key as u32))
+                        } else {
+                            split_score(ieee, gl, hl, gr, hr, &penalty)
+                        };
+                        if score == f32::from_bits(NO_SPLIT) && !bounded {
+                            continue;
+                        }
+                        if best.as_ref().is_none_or(|best| score > best.score) {
+                            best = Some(Best {
+                                score,
+                                feature,
+                                bin,
+                                missing_left,
+                            });
+                        }
+                    }
+                }
+            }
+            let (g, h) = (float(whole[0]), float(whole[1]));
+            let own = match bounded {
+                false => score(ieee, g, h, &penalty),
+                true => bounded_score(ieee, g, h, &penalty, bounds),
+            };
+            let best = best?;
+            let gain = gain(ieee, best.score, own);
+            accept(ieee, gain, own.abs(), &penalty).then(|| (best, true_gain(ieee, gain, sg, sh)))
+        };
+        // `above` are the bounds that the node's own weight is moved into.
+        let new = |rows: Vec<usize>, place: u64, above: Bounds, bounds: Bounds, path: Vec<u32>| {
+            let [g, h] = total(&rows).map(float);
+            let w = weight(ieee, g, h, &penalty, &above);
+            let rate = growth.learning_rate;
+            Grown {
+                leaf: Node {
+                    value: match bounded {
+                        false => leaf_value(ieee, g, h, &penalty, sg, sh, rate),
+                        true => bounded_value(ieee, w, h, sg, sh, rate),
+                    },
+                    cover: true_weight(ieee, h, sh),
+                    ..Node::LEAF
+                },
+                split: match place.ilog2() < growth.max_depth {
+                    true => best_of(&rows, place, &bounds, &path),
+                    false => None,
+                },
+                rows,
+                place,
+                bounds,
+                path,
+                children: None,
             }
         };
-        let all: Vec<usize> = (0..bins.rows).collect();
-        let mut grown = vec![Grown {
-            node: leaf(&all),
-            rows: all,
-            place: 1,
-        }];
-        let mut at = 0;
-        while at < grown.len() {
-            let Grown { rows, place, .. } = &grown[at];
-            let (rows, place) = (rows.clone(), *place);
-            if place.ilog2() < growth.max_depth {
-                let whole = total(&rows);
-                let mut best: Option<Best> = None;
-                for feature in columns.of_node(place) {
+        if growth.symmetric() {
+            let side = |rows: &[usize], feature: usize, bin: u8, missing_left: bool| {
+                let goes = |row: &&usize| goes_left(code(bins, **row, feature), bin, missing_left);
+                rows.iter().partition::<Vec<usize>, _>(goes)
+            };
+            let kept = |rows: &[usize]| {
+                let [g, h] = total(rows).map(float);
+                kept_score(ieee, g, h, &penalty)
+            };
+            let shared = |rows: &[usize], left: &[usize]| {
+                let (whole, left) = (total(rows), total(left));
+                let [gl, hl] = left.map(float);
+                let [gr, hr] = [whole[0] - left[0], whole[1] - left[1]].map(float);
+                share(ieee, gl, hl, gr, hr, &penalty, kept(rows))
+            };
+            let free = |rows: &[usize]| {
+                let [g, h] = total(rows).map(float);
+                Node {
+                    value: leaf_value(ieee, g, h, &penalty, sg, sh, growth.learning_rate),
+                    cover: true_weight(ieee, h, sh),
+                    ..Node::LEAF
+                }
+            };
+            let mut level: Vec<Vec<usize>> = vec![(0..bins.rows).collect()];
+            let mut nodes = vec![free(&level[0])];
+            for depth in 0..growth.max_depth {
+                let mut best: Option<(f32, usize, u8, bool)> = None;
+                for feature in columns.of_node(1 << depth) {
                     let feature = feature as usize;
-                    for bin in 0..bins.counts[feature] {
+                    for bin in 0..bins.counts[feature] as u8 {
                         for missing_left in [true, false] {
-                            let bin = bin as u8;
-                            let side: Vec<usize> = rows
-                                .iter()
-                                .copied()
-                                .filter(|&row| {
-                                    goes_left(code(bins, row, feature), bin, missing_left)
-                                })
-                                .collect();
-                            let left = total(&side);
-                            let right = [whole[0] - left[0], whole[1] - left[1]];
-                            let score = split_score(
-                                ieee,
-                                float(left[0]),
-                                float(left[1]),
-                                float(right[0]),
-                                float(right[1]),
-                                &penalty,
-                            );
-                            if score > best.as_ref().map_or(f32::from_bits(NO_SPLIT), |b| b.score) {
-                                best = Some(Best {
-                                    score,
-                                    feature,
-                                    bin,
-                                    missing_left,
-                                });
+                            let sum = level.iter().fold(0.0, |sum, rows| {
+                                let (left, _) = side(rows, feature, bin, missing_left);
+                                let left: Vec<usize> = left;
+                                ieee.add(sum, shared(rows, &left))
+                            });
+                            if best.is_none_or(|best| sum > best.0) {
+                                best = Some((sum, feature, bin, missing_left));
                             }
                         }
                     }
                 }
-                let own = score(ieee, float(whole[0]), float(whole[1]), &penalty);
-                if let Some(best) = best
-                    && accept(ieee, gain(ieee, best.score, own), own, &penalty)
-                {
-                    let (left, right): (Vec<usize>, Vec<usize>) = rows.iter().partition(|&&row| {
-                        goes_left(code(bins, row, best.feature), best.bin, best.missing_left)
-                    });
-                    grown[at].node = Node {
-                        left: grown.len() as u32,
+                let own = level
+                    .iter()
+                    .fold(0.0, |sum, rows| ieee.add(sum, kept(rows)));
+                let Some((sum, feature, bin, missing_left)) = best else {
+                    break;
+                };
+                if !accept(ieee, gain(ieee, sum, own), own, &penalty) {
+                    break;
+                }
+                let first = nodes.len() - level.len();
+                let mut next = Vec::new();
+                for (i, rows) in level.iter().enumerate() {
+                    let (left, right) = side(rows, feature, bin, missing_left);
+                    let more = ieee.sub(shared(rows, &left), kept(rows));
+                    nodes[first + i] = Node {
+                        left: nodes.len() as u32,
+                        feature: feature as u32,
+                        bin,
+                        missing_left,
+                        value: 0.0,
+                        gain: true_gain(ieee, if more > 0.0 { more } else { 0.0 }, sg, sh),
+                        cover: nodes[first + i].cover,
+                    };
+                    nodes.push(free(&left));
+                    nodes.push(free(&right));
+                    next.push(left);
+                    next.push(right);
+                }
+                level = next;
+            }
+            return Tree { nodes };
+        }
+        let mut grown = vec![new(
+            (0..bins.rows).collect(),
+            1,
+            Bounds::ALL,
+            Bounds::ALL,
+            Vec::new(),
+        )];
+        let mut leaves = 1;
+        // The strongest open leaf, again and again.
+        while growth.max_leaves == 0 || leaves < growth.max_leaves {
+            let strength = |at: &usize| {
+                let gain = grown[*at].split.as_ref().map_or(0.0, |(_, gain)| *gain);
+                let gain = match growth.grow_policy {
+                    GrowPolicy::LossGuide => gain.to_bits(),
+                    _ => 0,
+                };
+                (gain, std::cmp::Reverse(grown[*at].place))
+            };
+            let open = |at: &usize| grown[*at].split.is_some() && grown[*at].children.is_none();
+            let Some(at) = (0..grown.len()).filter(open).max_by_key(strength) else {
+                break;
+            };
+            let Some((best, _)) = &grown[at].split else {
+                break;
+            };
+            let (left, right): (Vec<usize>, Vec<usize>) =
+                grown[at].rows.iter().partition(|&&row| {
+                    goes_left(code(bins, row, best.feature), best.bin, best.missing_left)
+                });
+            let (place, bounds) = (grown[at].place, grown[at].bounds);
+            let mut path = grown[at].path.clone();
+            path.push(best.feature as u32);
+            let [l, r] = [&left, &right].map(|rows| {
+                let [g, h] = total(rows).map(float);
+                weight(ieee, g, h, &penalty, &bounds)
+            });
+            let way = self.constraints.monotone.get(best.feature);
+            let way = i32::from(way.copied().unwrap_or(0));
+            let below = [false, true].map(|right| bounds_below(ieee, &bounds, l, r, way, right));
+            grown[at].children = Some([grown.len(), grown.len() + 1]);
+            grown.push(new(left, 2 * place, bounds, below[0], path.clone()));
+            grown.push(new(right, 2 * place + 1, bounds, below[1], path));
+            leaves += 1;
+        }
+        // Level by level.
+        let mut order = vec![0];
+        let mut nodes = Vec::new();
+        while let Some(&at) = order.get(nodes.len()) {
+            let Grown { leaf, split, .. } = &grown[at];
+            nodes.push(match (&grown[at].children, split) {
+                (Some(children), Some((best, gain))) => {
+                    order.extend(children);
+                    Node {
+                        left: order.len() as u32 - 2,
                         feature: best.feature as u32,
                         bin: best.bin,
                         missing_left: best.missing_left,
                         value: 0.0,
-                        gain: true_gain(ieee, gain(ieee, best.score, own), sg, sh),
-                        cover: grown[at].node.cover,
-                    };
-                    grown.push(Grown {
-                        node: leaf(&left),
-                        rows: left,
-                        place: 2 * place,
-                    });
-                    grown.push(Grown {
-                        node: leaf(&right),
-                        rows: right,
-                        place: 2 * place + 1,
-                    });
+                        gain: *gain,
+                        cover: leaf.cover,
+                    }
                 }
-            }
-            at += 1;
+                _ => *leaf,
+            });
         }
-        Tree {
-            nodes: grown.into_iter().map(|grown| grown.node).collect(),
-        }
+        Tree { nodes }
     }
 }
 

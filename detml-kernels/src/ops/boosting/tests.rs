@@ -6,15 +6,8 @@ fn growth() -> Growth {
     Growth {
         max_depth: 4,
         learning_rate: 0.3,
-        lambda: 1.0,
-        alpha: 0.0,
-        gamma: 0.0,
-        min_child_weight: 1.0,
-        subsample: 1.0,
-        colsample_bytree: 1.0,
-        colsample_bylevel: 1.0,
-        colsample_bynode: 1.0,
         seed: Seed(7),
+        ..Growth::default()
     }
 }
 
@@ -114,22 +107,46 @@ fn compare_scheduled(
     growth: Growth,
     change: impl Fn(&mut gpu::Schedule),
 ) -> Vec<Tree> {
+    let free = Constraints::default();
+    compare_constrained(device, what, train, evals, loss, growth, &free, change)
+}
+
+fn compare_constrained(
+    device: &Device,
+    what: &str,
+    train: Table,
+    evals: Vec<Table>,
+    loss: Loss,
+    growth: Growth,
+    constraints: &Constraints,
+    change: impl Fn(&mut gpu::Schedule),
+) -> Vec<Tree> {
     // Far from the targets, Hessians of likelihoods vanish or leave no gain.
     let base: Vec<f32> = match loss.log_link() {
         true => vec![2.5],
         false => moderate(3, loss.outputs()),
     };
     let sets = evals.len();
-    let plain = try_run(
-        Booster::plain(train.clone(), evals.clone(), loss, &base, growth).unwrap(),
-        4,
-        sets,
+    let plain = Booster::plain(
+        train.clone(),
+        evals.clone(),
+        loss,
+        &base,
+        growth,
+        constraints,
     );
-    let tuned = try_run(
-        Booster::scheduled(device, train, evals, loss, &base, growth, change).unwrap(),
-        4,
-        sets,
+    let plain = try_run(plain.unwrap(), 4, sets);
+    let tuned = Booster::scheduled(
+        device,
+        train,
+        evals,
+        loss,
+        &base,
+        growth,
+        constraints,
+        change,
     );
+    let tuned = try_run(tuned.unwrap(), 4, sets);
     let (plain, tuned) = match (plain, tuned) {
         // A step may go too far: everywhere then.
         (Err(plain), Err(tuned)) => {
@@ -282,6 +299,253 @@ fn small_and_degenerate_sets(device: &Device) {
     }
 }
 
+/// Fewer leaves than splits that are worth it, of both policies; levels of more nodes than there is
+/// room for.
+fn leaves_are_limited(device: &Device) {
+    let counts = [30, 9, 60, 200, 17];
+    for (leaves, depth, bytes) in [
+        (2, 6, 1 << 20),
+        (7, 4, 1 << 20),
+        (31, 14, 1 << 20),
+        (40, 9, 1),
+    ] {
+        for grow_policy in [GrowPolicy::DepthWise, GrowPolicy::LossGuide] {
+            let train = table(67, 400, &counts, 4, Loss::Logistic);
+            let evals = vec![table(2, 40, &counts, 5, Loss::Logistic)];
+            let growth = Growth {
+                max_depth: depth,
+                max_leaves: leaves,
+                grow_policy,
+                min_child_weight: 0.0,
+                subsample: if leaves == 40 { 0.7 } else { 1.0 },
+                colsample_bynode: if leaves == 7 { 0.7 } else { 1.0 },
+                ..growth()
+            };
+            let what = format!("{leaves} leaves, depth {depth}, {grow_policy:?}");
+            let trees = compare_scheduled(
+                device,
+                &what,
+                train,
+                evals,
+                Loss::Logistic,
+                growth,
+                |schedule| schedule.histogram_bytes = bytes,
+            );
+            let full = |tree: &Tree| tree.nodes.len() == 2 * leaves as usize - 1;
+            assert!(trees.iter().any(full), "{what}");
+        }
+    }
+}
+
+/// Gains that fall and rise along paths, and equal ones: the strongest open leaf is not the one of
+/// the highest minimum along its path.
+fn guided_growth_takes_the_strongest_leaf(device: &Device) {
+    // Feature 0 parts rows in two halves at little gain; features 1 and 2 part the halves at a
+    // higher one, of which the right half's is the highest.
+    let codes = |row: usize| [(row % 2) as u8, (row / 2 % 2) as u8, (row / 4 % 2) as u8];
+    let train = Table {
+        bins: Bins::new(64, (0..64).flat_map(codes).collect(), vec![2, 2, 2]).unwrap(),
+        targets: (0..64)
+            .map(|row| {
+                let [a, b, c] = codes(row).map(f32::from);
+                let sign = 2.0 * b - 1.0;
+                match a {
+                    0.0 => 2.0 * sign + c,
+                    _ => 1.0 - 3.0 * sign,
+                }
+            })
+            .collect(),
+        weights: None,
+    };
+    for leaves in 2..8 {
+        let growth = Growth {
+            max_leaves: leaves,
+            grow_policy: GrowPolicy::LossGuide,
+            min_child_weight: 0.0,
+            lambda: 0.0,
+            ..growth()
+        };
+        let what = format!("{leaves} leaves");
+        compare(device, &what, train.clone(), vec![], Loss::Squared, growth);
+    }
+}
+
+fn constraints_of(monotone: &[i8], interactions: &[&[u32]]) -> Constraints {
+    Constraints {
+        monotone: monotone.to_vec(),
+        interactions: interactions.iter().map(|group| group.to_vec()).collect(),
+    }
+}
+
+/// Ways of all kinds, with penalties, draws, limits and levels of more nodes than there is room for.
+fn monotone_constraints(device: &Device) {
+    let counts = [30, 9, 60, 200, 17];
+    for (i, loss) in LOSSES.into_iter().enumerate() {
+        let train = table(71 + i as u32, 300, &counts, 4, loss);
+        let evals = vec![table(2, 40, &counts, 5, loss)];
+        let growth = Growth {
+            max_depth: 7,
+            min_child_weight: 0.0,
+            alpha: [0.0, 0.05, 0.0][i],
+            lambda: [0.0, 1.0, 0.5][i],
+            max_leaves: [0, 0, 12][i],
+            grow_policy: GrowPolicy::LossGuide,
+            colsample_bynode: [1.0, 0.7, 1.0][i],
+            ..growth()
+        };
+        let ways = constraints_of(
+            &[[1, -1, 1, 0, -1], [0, 1, 0, -1, 1], [-1, 0, -1, -1, -1]][i],
+            &[],
+        );
+        let bytes = [1 << 20, 1, 1 << 20][i];
+        let what = format!("{loss:?}");
+        let trees = compare_constrained(
+            device,
+            &what,
+            train.clone(),
+            evals,
+            loss,
+            growth,
+            &ways,
+            |schedule| schedule.histogram_bytes = bytes,
+        );
+        // On every path below a split by a feature with a way, leaves keep apart.
+        for tree in &trees {
+            for node in tree.nodes.iter().filter(|node| node.left != 0) {
+                let way = f32::from(ways.monotone[node.feature as usize]);
+                let [low, high] = [0, 1].map(|side| leaves_below(tree, node.left + side));
+                let apart = |l: &f32| high.iter().all(|r| (r - l) * way >= 0.0);
+                assert!(low.iter().all(apart), "{what}: {node:?}");
+            }
+        }
+        let free = compare(device, &what, train, vec![], loss, growth);
+        assert_ne!(free, trees);
+    }
+}
+
+fn leaves_below(tree: &Tree, node: u32) -> Vec<f32> {
+    match tree.nodes[node as usize] {
+        Node { left: 0, value, .. } => vec![value],
+        Node { left, .. } => [left, left + 1]
+            .into_iter()
+            .flat_map(|child| leaves_below(tree, child))
+            .collect(),
+    }
+}
+
+/// Without ways nothing is moved, so scores are those of free growth.
+fn ways_that_do_not_bind_change_nothing(device: &Device) {
+    let train = table(75, 200, &[1, 9, 60], 0, Loss::Squared);
+    let growth = Growth {
+        alpha: 0.5,
+        ..growth()
+    };
+    // Feature 0 has one bin: its way never acts.
+    let ways = constraints_of(&[1, 0, 0], &[]);
+    let loss = Loss::Squared;
+    let bound = compare_constrained(
+        device,
+        "ways",
+        train.clone(),
+        vec![],
+        loss,
+        growth,
+        &ways,
+        |_| {},
+    );
+    let free = compare(device, "free", train, vec![], loss, growth);
+    assert_eq!(bound, free);
+}
+
+/// Groups that overlap, features in none, and more groups than bits in a word.
+fn interaction_constraints(device: &Device) {
+    let counts = [30, 9, 60, 20, 17, 12];
+    let many: Vec<Vec<u32>> = (0..50).map(|i| vec![i % 6, (i / 6 + 1 + i) % 6]).collect();
+    let many: Vec<&[u32]> = many
+        .iter()
+        .filter(|group| group[0] != group[1])
+        .map(Vec::as_slice)
+        .collect();
+    let some: Vec<&[u32]> = vec![&[0, 1], &[1, 2, 3]];
+    for (i, groups) in [some.clone(), many, some, vec![&[5][..]]]
+        .into_iter()
+        .enumerate()
+    {
+        let train = table(81 + i as u32, 300, &counts, 4, Loss::Squared);
+        let evals = vec![table(2, 40, &counts, 5, Loss::Squared)];
+        let growth = Growth {
+            max_depth: 6,
+            min_child_weight: 0.0,
+            max_leaves: if i == 1 { 20 } else { 0 },
+            grow_policy: GrowPolicy::LossGuide,
+            colsample_bynode: if i == 2 { 0.7 } else { 1.0 },
+            colsample_bylevel: if i == 2 { 0.8 } else { 1.0 },
+            ..growth()
+        };
+        let ways: &[i8] = if i == 3 { &[0, 1, 0, 0, -1, 0] } else { &[] };
+        let constraints = constraints_of(ways, &groups);
+        let trees = compare_constrained(
+            device,
+            &format!("interactions {i}"),
+            train,
+            evals,
+            Loss::Squared,
+            growth,
+            &constraints,
+            |schedule| {
+                if i == 2 {
+                    schedule.histogram_bytes = 1;
+                }
+            },
+        );
+        for tree in &trees {
+            paths(tree, 0, &mut Vec::new(), &mut |path| {
+                let together = groups
+                    .iter()
+                    .any(|group| path.iter().all(|f| group.contains(f)));
+                let alone = path.iter().all(|f| f == &path[0]);
+                assert!(together || alone, "{path:?}");
+            });
+        }
+        assert!(trees.iter().any(|tree| tree.nodes.len() > 9));
+    }
+}
+
+fn paths(tree: &Tree, at: u32, path: &mut Vec<u32>, check: &mut impl FnMut(&[u32])) {
+    let node = tree.nodes[at as usize];
+    if node.left == 0 {
+        if !path.is_empty() {
+            check(path);
+        }
+        return;
+    }
+    path.push(node.feature);
+    paths(tree, node.left, path, check);
+    paths(tree, node.left + 1, path, check);
+    path.pop();
+}
+
+/// Without a limit, or with one that doesn't bind, policies are alike.
+fn a_limit_that_does_not_bind_changes_nothing(device: &Device) {
+    let train = table(66, 300, &[30, 9, 60], 4, Loss::Squared);
+    let of = |max_leaves: u32, grow_policy: GrowPolicy| {
+        let growth = Growth {
+            max_leaves,
+            grow_policy,
+            ..growth()
+        };
+        let booster = Booster::new(device, train.clone(), vec![], Loss::Squared, &[0.5], growth);
+        run(booster.unwrap(), 3, 0)
+    };
+    let expected = of(0, GrowPolicy::DepthWise);
+    for leaves in [0, 16, 300] {
+        for policy in [GrowPolicy::DepthWise, GrowPolicy::LossGuide] {
+            assert_eq!(of(leaves, policy), expected, "{leaves} {policy:?}");
+        }
+    }
+    assert_ne!(of(4, GrowPolicy::LossGuide), expected);
+}
+
 /// Enough rows for several blocks, nodes built in pieces, and features in several groups.
 fn many_rows(device: &Device) {
     let counts = [3, 40, 2, 255, 200, 5, 17, 9];
@@ -417,7 +681,15 @@ fn trees_come_in_parts(device: &Device) {
     let train = table(80, 90, &[9, 40, 7], 5, loss);
     let base = [0.5, -0.25, 0.0];
     let all = run(
-        Booster::plain(train.clone(), vec![], loss, &base, growth()).unwrap(),
+        Booster::plain(
+            train.clone(),
+            vec![],
+            loss,
+            &base,
+            growth(),
+            &Constraints::default(),
+        )
+        .unwrap(),
         5,
         0,
     );
@@ -687,7 +959,57 @@ fn mistakes_show(device: &Device) {
     assert_ne!(tie.0, good.0);
 }
 
+/// Symmetric trees, with draws, penalties, nodes without rows, and levels of more nodes than there
+/// is room for.
+fn symmetric_trees(device: &Device) {
+    let counts = [30, 9, 60, 200, 17];
+    for (i, loss) in LOSSES.into_iter().enumerate() {
+        let train = table(91 + i as u32, [150, 40, 300][i], &counts, 4, loss);
+        let evals = vec![table(2, 40, &counts, 5, loss)];
+        let growth = Growth {
+            grow_policy: GrowPolicy::Symmetric,
+            max_depth: [5, 7, 3][i],
+            lambda: [0.0, 1.0, 3.0][i],
+            alpha: [0.0, 0.1, 0.0][i],
+            min_child_weight: [0.0, 1.0, 2.0][i],
+            colsample_bytree: [1.0, 0.8, 1.0][i],
+            colsample_bylevel: [1.0, 0.8, 1.0][i],
+            subsample: [1.0, 1.0, 0.7][i],
+            ..growth()
+        };
+        let bytes = [1 << 20, 1, 1 << 28][i];
+        let trees = compare_scheduled(
+            device,
+            &format!("{loss:?}"),
+            train,
+            evals,
+            loss,
+            growth,
+            |schedule| schedule.histogram_bytes = bytes,
+        );
+        // Complete, and with one split a level.
+        for tree in &trees {
+            let mut first = 0;
+            while first < tree.nodes.len() {
+                let level = &tree.nodes[first..2 * first + 1];
+                let split = |node: &Node| (node.left != 0, node.feature, node.bin);
+                assert!(level.iter().all(|node| split(node) == split(&level[0])));
+                first = 2 * first + 1;
+            }
+            assert_eq!(first, tree.nodes.len());
+        }
+        assert!(trees.iter().any(|tree| tree.nodes.len() > 7));
+    }
+}
+
 backend_suite! {
+    symmetric_trees,
+    monotone_constraints,
+    ways_that_do_not_bind_change_nothing,
+    interaction_constraints,
+    leaves_are_limited,
+    guided_growth_takes_the_strongest_leaf,
+    a_limit_that_does_not_bind_changes_nothing,
     losses,
     missing_values_weights_and_penalties,
     sampling_draws_rows_and_features,
@@ -714,6 +1036,14 @@ fn any_table(device: &Device) {
     let penalty = || prop_oneof![Just(0.0f32), 0.0f32..3.0];
     let growths = (
         (0u32..6, 0.01f32..2.0, any::<u64>()),
+        (
+            prop_oneof![Just(0u32), 2u32..12],
+            prop_oneof![
+                Just(GrowPolicy::DepthWise),
+                Just(GrowPolicy::LossGuide),
+                Just(GrowPolicy::Symmetric),
+            ],
+        ),
         [penalty(), penalty(), penalty(), penalty()],
         [share(), share(), share(), share()],
     );
@@ -731,7 +1061,8 @@ fn any_table(device: &Device) {
         (tables, growths),
         |(of_table, of_growth)| {
             let (seed, rows, counts, missing, which, weighted) = of_table;
-            let ((max_depth, learning_rate, draws), penalties, shares) = of_growth;
+            let ((max_depth, learning_rate, draws), leaves, penalties, shares) = of_growth;
+            let (max_leaves, grow_policy) = leaves;
             let loss = ALL[which];
             let mut train = table(seed.into(), rows, &counts, missing, loss);
             if weighted {
@@ -747,6 +1078,8 @@ fn any_table(device: &Device) {
             ] = shares;
             let growth = Growth {
                 max_depth,
+                max_leaves,
+                grow_policy,
                 learning_rate,
                 lambda,
                 alpha,
@@ -757,6 +1090,14 @@ fn any_table(device: &Device) {
                 colsample_bylevel,
                 colsample_bynode,
                 seed: Seed(draws),
+            };
+            let growth = match grow_policy {
+                GrowPolicy::Symmetric => Growth {
+                    max_leaves: 0,
+                    colsample_bynode: 1.0,
+                    ..growth
+                },
+                _ => growth,
             };
             compare(device, "any table", train, evals, loss, growth);
         },

@@ -2,7 +2,7 @@
 
 use crate::fixtures::{Fixture, order};
 use crate::lanes::Lane;
-use detml_core::{BitHash, BitHasher, Result, Seed};
+use detml_core::{BitHash, BitHasher, Result};
 use detml_kernels::Device;
 use detml_kernels::ops::boosting::{Bins, Booster, Growth, Loss, MISSING, Node, Table, Tree};
 
@@ -93,15 +93,7 @@ fn boost(device: &Device, f: &Fixture, codes: Vec<u8>) -> Result<Vec<Tree>> {
     let growth = Growth {
         max_depth: 4,
         learning_rate: 0.3,
-        lambda: 1.0,
-        alpha: 0.0,
-        gamma: 0.0,
-        min_child_weight: 1.0,
-        subsample: 1.0,
-        colsample_bytree: 1.0,
-        colsample_bylevel: 1.0,
-        colsample_bynode: 1.0,
-        seed: Seed(0),
+        ..Growth::default()
     };
     let mut booster = Booster::new(device, table, Vec::new(), Loss::Logistic, &[0.0], growth)?;
     for _ in 0..3 {

@@ -35,6 +35,10 @@ pub(super) struct Block {
     next_segments: Vec<Segment>,
     /// The rows that were not drawn.
     idle: Vec<u16>,
+    /// Rows of nodes that are not split, whose values come later, and for each of these nodes its
+    /// number in the tree and the number of its rows.
+    ended: Vec<u16>,
+    runs: Vec<(u32, u32)>,
 }
 
 /// Where a node's rows stand in the row list.
@@ -55,10 +59,14 @@ impl Segment {
 pub(super) enum Divide {
     /// It stays a leaf of this value.
     Leaf(f32),
+    /// It isn't split: this is its number in the grown tree, whose leaves have no value yet.
+    End(u32),
     Split {
         feature: usize,
         bin: u8,
         missing_left: bool,
+        /// The number of its left child in the grown tree.
+        left: u32,
         /// The values of its children, should they be leaves.
         values: [f32; 2],
     },
@@ -102,6 +110,8 @@ impl Block {
             segments: Vec::new(),
             next_segments: Vec::new(),
             idle: Vec::new(),
+            ended: Vec::new(),
+            runs: Vec::new(),
         }
     }
 
@@ -174,6 +184,8 @@ impl Block {
             sh,
         });
         self.idle.clear();
+        self.ended.clear();
+        self.runs.clear();
         let mut drawn = 0;
         match sample {
             None => {
@@ -234,6 +246,10 @@ impl Block {
             let rows = &self.rows[start..end];
             match *divide {
                 Divide::Leaf(value) => add_leaf(margins, rows, value),
+                Divide::End(node) => {
+                    self.ended.extend_from_slice(rows);
+                    self.runs.push((node, rows.len() as u32));
+                }
                 Divide::Split {
                     feature,
                     bin,
@@ -262,19 +278,40 @@ impl Block {
         std::mem::swap(&mut self.segments, &mut self.next_segments);
     }
 
-    /// Adds the leaves of the deepest level to the margins, and those of rows not drawn.
-    pub(super) fn finish(&mut self, output: usize, divides: &[Divide], tree: &Tree, bins: &Bins) {
+    /// Adds the leaves of the deepest level to the margins, those of rows not drawn, and those of
+    /// nodes that ended before, by their numbers in the grown tree (if `ends` has values).
+    pub(super) fn finish(
+        &mut self,
+        output: usize,
+        divides: &[Divide],
+        ends: &[f32],
+        tree: &Tree,
+        bins: &Bins,
+    ) {
         let margins = &mut self.margins[output * self.len..][..self.len];
+        let mut ended = &self.ended[..];
+        for &(node, count) in &self.runs {
+            let (rows, rest) = ended.split_at(count as usize);
+            add_leaf(margins, rows, ends[node as usize]);
+            ended = rest;
+        }
         for (segment, divide) in self.segments.iter().zip(divides) {
             let rows = &self.rows[segment.start as usize..segment.end as usize];
             match *divide {
                 Divide::Leaf(value) => add_leaf(margins, rows, value),
+                Divide::End(node) => add_leaf(margins, rows, ends[node as usize]),
                 Divide::Split {
                     feature,
                     bin,
                     missing_left,
+                    left,
                     values,
                 } => {
+                    let left = left as usize;
+                    let values = match ends.get(left..left + 2) {
+                        Some(ends) => [ends[0], ends[1]],
+                        None => values,
+                    };
                     let column = &self.columns[feature * self.len..][..self.len];
                     let off = u8::from(missing_left);
                     for &row in rows {

@@ -10,9 +10,15 @@
 mod block;
 mod histogram;
 mod scan;
+mod symmetric;
 
 use super::arith::*;
 use super::renewal::{Renewal, leaf_index};
+use super::bounded::{
+    Bounds, bounded_score, bounded_value, bounds_below, weight as bounded_weight,
+};
+use super::constraints::Members;
+use super::guide::Guide;
 use super::sampling::{Columns, Rows};
 use super::*;
 use crate::device::{Loop, Simd};
@@ -20,7 +26,7 @@ use crate::ieee::Ieee;
 use block::{Block, Divide};
 use histogram::{Entry, Group, Histogram, Scratch};
 use rayon::prelude::*;
-use scan::{Best, Prefix};
+use scan::{Best, Free, Prefix, Within};
 
 /// Sums of gradients and Hessians over the rows of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +83,10 @@ pub(super) struct Cpu {
     trees: Vec<Tree>,
     /// The largest gradient and Hessian of each output, as bits.
     largest: Vec<[u32; 2]>,
+    /// The ways of features under monotone constraints.
+    ways: Option<Vec<i8>>,
+    /// The groups of features under interaction constraints.
+    members: Option<Members>,
     /// Feature groups for trees that draw from all features.
     groups: Vec<Group>,
     /// With it trees grow at a learning rate of 0, so that their leaves leave margins as they are.
@@ -154,6 +164,7 @@ struct FindSplits<'a, 'b> {
     task: &'a mut Task<'b>,
     nodes: &'a [Active],
     allowed: &'a [Option<Vec<u32>>],
+    ways: Option<&'a [i8]>,
     units: &'a Units,
     scratch: &'a mut Scratch,
 }
@@ -166,6 +177,7 @@ impl Loop for FindSplits<'_, '_> {
             task,
             nodes,
             allowed,
+            ways,
             units,
             scratch,
         } = self;
@@ -204,15 +216,15 @@ impl Loop for FindSplits<'_, '_> {
                 let missing = Sums::from(parent[count]) - missing;
                 parent[count] = missing.into();
                 if wanted(sibling) {
-                    let whole = nodes[sibling].sums;
-                    scan::better(
+                    better(
                         &ieee,
+                        ways,
+                        &nodes[sibling],
                         &mut task.best[1],
                         feature,
                         &mut sibling_prefix,
                         count,
                         missing,
-                        whole,
                         units,
                     );
                 }
@@ -223,19 +235,48 @@ impl Loop for FindSplits<'_, '_> {
                 prefix.set(bin, upto);
             }
             if task.scan && wanted(task.build) {
-                let whole = nodes[task.build].sums;
-                scan::better(
+                better(
                     &ieee,
+                    ways,
+                    &nodes[task.build],
                     &mut task.best[0],
                     feature,
                     &mut prefix,
                     count,
                     missing,
-                    whole,
                     units,
                 );
             }
             at += count + 1;
+        }
+    }
+}
+
+#[inline(always)]
+fn better(
+    ieee: &Ieee,
+    ways: Option<&[i8]>,
+    node: &Active,
+    best: &mut Option<Best>,
+    feature: u32,
+    prefix: &mut Prefix,
+    count: usize,
+    missing: Sums,
+    units: &Units,
+) {
+    let whole = node.sums;
+    match ways {
+        None => scan::better(
+            ieee, &Free, best, feature, prefix, count, missing, whole, units,
+        ),
+        Some(ways) => {
+            let rule = Within {
+                bounds: node.bounds,
+                way: ways[feature as usize],
+            };
+            scan::better(
+                ieee, &rule, best, feature, prefix, count, missing, whole, units,
+            );
         }
     }
 }
@@ -246,6 +287,10 @@ struct Active {
     node: usize,
     place: u64,
     sums: Sums,
+    /// Of its weights, under monotone constraints.
+    bounds: Bounds,
+    /// Those that hold its path, under interaction constraints.
+    groups: Vec<u32>,
     rows: usize,
     histogram: Option<Histogram>,
     best: Option<Best>,
@@ -259,6 +304,7 @@ impl Cpu {
         loss: Loss,
         base: &[f32],
         growth: Growth,
+        constraints: &Constraints,
     ) -> Self {
         let n = train.bins.rows;
         // At most 2^16 rows, so that a block's rows have 16-bit numbers; enough blocks for all
@@ -300,6 +346,8 @@ impl Cpu {
             loss,
             growth,
             renewal,
+            ways: constraints.ways().map(<[i8]>::to_vec),
+            members: constraints.members(train.bins.features()),
             groups,
             pool: histogram::Pool::new(&train.bins.counts),
             bins: train.bins,
@@ -462,10 +510,6 @@ impl Cpu {
         let leaf = |sums: Sums| {
             let (g, h) = (unit(ieee, sums.g as f32), unit(ieee, sums.h as f32));
             Node {
-                left: 0,
-                feature: 0,
-                bin: 0,
-                missing_left: true,
                 value: leaf_value(
                     ieee,
                     g,
@@ -475,8 +519,8 @@ impl Cpu {
                     units.sh,
                     growth.learning_rate,
                 ),
-                gain: 0.0,
                 cover: true_weight(ieee, h, units.sh),
+                ..Node::LEAF
             }
         };
         let mut nodes = vec![leaf(sums)];
@@ -484,14 +528,24 @@ impl Cpu {
             node: 0,
             place: 1,
             sums,
+            bounds: Bounds::ALL,
+            groups: self.members.as_ref().map_or(Vec::new(), Members::all),
             rows,
             histogram: None,
             best: None,
         }];
         let mut parents: Vec<Option<Histogram>> = Vec::new();
+        let bounded = self.ways.is_some();
+        let mut guide = Guide::new(&growth, self.bins.rows);
+        // With a guide: the values of all nodes, should they be leaves.
+        let mut values = Vec::new();
         let mut depth = 0;
         loop {
-            if depth < growth.max_depth {
+            let shared = match growth.symmetric() && depth < growth.max_depth {
+                true => self.find_symmetric(&mut level, groups, &columns, &units),
+                false => None,
+            };
+            if depth < growth.max_depth && !growth.symmetric() {
                 // The level below the deepest split needs no histograms of its own.
                 let keep = depth + 1 < growth.max_depth;
                 self.find_splits(&mut level, &mut parents, keep, groups, &columns, &units);
@@ -499,19 +553,40 @@ impl Cpu {
             // Decide, and lay out the children.
             let mut next = Vec::new();
             let mut divides = Vec::with_capacity(level.len());
-            for active in &mut level {
+            let decide = |active: &Active| {
+                let best = active.best?;
+                let (g, h) = (
+                    unit(ieee, active.sums.g as f32),
+                    unit(ieee, active.sums.h as f32),
+                );
+                let own = match bounded {
+                    false => score(ieee, g, h, &units.penalty),
+                    true => bounded_score(ieee, g, h, &units.penalty, &active.bounds),
+                };
+                let gain = gain(ieee, best.score, own);
+                accept(ieee, gain, own.abs(), &units.penalty)
+                    .then(|| (best, true_gain(ieee, gain, units.sg, units.sh)))
+            };
+            let mut decided: Vec<Option<(Best, f32)>> = match (growth.symmetric(), shared) {
+                (false, _) => level.iter().map(decide).collect(),
+                (true, Some(shared)) => shared.into_iter().map(Some).collect(),
+                (true, None) => vec![None; level.len()],
+            };
+            if let Some(guide) = &mut guide {
+                let first = nodes.len() - level.len();
+                values.extend(nodes[first..].iter().map(|node| node.value));
+                let gains: Vec<_> = decided.iter().map(|of| of.map(|(_, gain)| gain)).collect();
+                for (decided, admitted) in decided.iter_mut().zip(guide.admit(first, &gains)) {
+                    *decided = decided.filter(|_| admitted);
+                }
+            }
+            for (active, decided) in level.iter_mut().zip(decided) {
                 let histogram = active.histogram.take();
-                let divide = active.best.and_then(|best| {
-                    let (g, h) = (
-                        unit(ieee, active.sums.g as f32),
-                        unit(ieee, active.sums.h as f32),
-                    );
-                    let own = score(ieee, g, h, &units.penalty);
-                    let gain = gain(ieee, best.score, own);
-                    accept(ieee, gain, own, &units.penalty).then_some((best, gain))
-                });
-                let Some((best, gain)) = divide else {
-                    divides.push(Divide::Leaf(nodes[active.node].value));
+                let Some((best, gain)) = decided else {
+                    divides.push(match &guide {
+                        None => Divide::Leaf(nodes[active.node].value),
+                        Some(_) => Divide::End(active.node as u32),
+                    });
                     if let Some(histogram) = histogram {
                         self.pool.put(histogram);
                     }
@@ -524,23 +599,41 @@ impl Cpu {
                 node.bin = best.bin;
                 node.missing_left = best.missing_left;
                 node.value = 0.0;
-                node.gain = true_gain(ieee, gain, units.sg, units.sh);
+                node.gain = gain;
                 let sides = [best.left, active.sums - best.left];
+                let groups = match &self.members {
+                    None => Vec::new(),
+                    Some(members) => members.below(&active.groups, best.feature),
+                };
+                let way = self.ways.as_ref().map(|ways| ways[best.feature as usize]);
+                let limits = way.map(|way| (way, self.weights(sides, &active.bounds, &units)));
                 for (side, sums) in sides.into_iter().enumerate() {
+                    let mut bounds = active.bounds;
+                    let mut leaf = leaf(sums);
+                    if let Some((way, weights)) = limits {
+                        let [l, r] = weights;
+                        bounds = bounds_below(ieee, &bounds, l, r, way.into(), side == 1);
+                        let (h, rate) = (unit(ieee, sums.h as f32), growth.learning_rate);
+                        let (sg, sh) = (units.sg, units.sh);
+                        leaf.value = bounded_value(ieee, weights[side], h, sg, sh, rate);
+                    }
                     next.push(Active {
                         node: left + side,
                         place: 2 * active.place + side as u64,
                         sums,
+                        bounds,
+                        groups: groups.clone(),
                         rows: 0,
                         histogram: None,
                         best: None,
                     });
-                    nodes.push(leaf(sums));
+                    nodes.push(leaf);
                 }
                 divides.push(Divide::Split {
                     feature: best.feature as usize,
                     bin: best.bin,
                     missing_left: best.missing_left,
+                    left: left as u32,
                     values: [nodes[left].value, nodes[left + 1].value],
                 });
                 parents.push(histogram);
@@ -551,10 +644,17 @@ impl Cpu {
                 for histogram in parents.drain(..) {
                     self.pool.put_all(histogram);
                 }
-                let tree = Tree { nodes };
+                let (tree, ends) = match &guide {
+                    None => (Tree { nodes }, Vec::new()),
+                    Some(guide) => {
+                        let known = values.len();
+                        values.extend(nodes[known..].iter().map(|node| node.value));
+                        guide.prune(&nodes, &values)
+                    }
+                };
                 let bins = &self.bins;
                 self.blocks.par_iter_mut().for_each(|block| {
-                    block.finish(output, &divides, &tree, bins);
+                    block.finish(output, &divides, &ends, &tree, bins);
                     if last {
                         block.gradients(simd, loss);
                     }
@@ -574,6 +674,15 @@ impl Cpu {
         }
     }
 
+    /// The weights of both sides of a split of a node of these bounds.
+    fn weights(&self, sides: [Sums; 2], bounds: &Bounds, units: &Units) -> [f32; 2] {
+        let ieee = &Ieee::PLAIN;
+        sides.map(|sums| {
+            let (g, h) = (unit(ieee, sums.g as f32), unit(ieee, sums.h as f32));
+            bounded_weight(ieee, g, h, &units.penalty, bounds)
+        })
+    }
+
     /// Finds the best split of every node of a level: of the root alone, or of pairs of siblings
     /// with their parents' histograms. With `keep` the nodes get theirs.
     fn find_splits(
@@ -588,7 +697,14 @@ impl Cpu {
         let mut plans = self.plan(level, parents, keep, units);
         let allowed: Vec<Option<Vec<u32>>> = level
             .iter()
-            .map(|active| (!columns.same_for_all_nodes()).then(|| columns.of_node(active.place)))
+            .map(|active| match &self.members {
+                None => (!columns.same_for_all_nodes()).then(|| columns.of_node(active.place)),
+                Some(members) => {
+                    let mut drawn = columns.of_node(active.place);
+                    drawn.retain(|&feature| members.allow(&active.groups, feature));
+                    Some(drawn)
+                }
+            })
             .collect();
         let mut tasks = Vec::with_capacity(plans.len() * groups.len());
         for plan in &mut plans {
@@ -619,6 +735,7 @@ impl Cpu {
                     task,
                     nodes,
                     allowed: &allowed,
+                    ways: self.ways.as_deref(),
                     units,
                     scratch,
                 });

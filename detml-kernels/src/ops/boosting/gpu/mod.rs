@@ -10,23 +10,33 @@
 //! feature), `choose` decides about every node, `arrange` writes the tree and lays out the next
 //! level, `partition` moves the rows. All sums are exact integers (see [the contract](super)), so
 //! that neither the order of rows, cubes and atomics nor chunks and batches show in a bit.
+//!
+//! Where leaves are limited, two more launches a level keep the order of all splits and drop those
+//! for which there is no room, and one a tree prunes what was grown: see [`guide`](super::guide).
+//! The host then reads at every fourth deep level whether the tree has ended.
 
+mod constraints;
+mod guide;
 mod histogram;
 mod layout;
 mod renew;
 mod rows;
 mod splits;
+mod symmetric;
 
 use super::sampling::{Draws, Rows};
 use super::*;
 use crate::device::{Arg, Buffer, Kernel, args};
 use crate::ieee::FloatProfile;
 use crate::ops::grid;
+use constraints::{Allowed, Bounded};
+use guide::Guide;
 use layout::*;
 use rayon::prelude::*;
 use rows::Link;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use symmetric::Symmetric;
 
 /// What is free to choose, for it can't show.
 #[derive(Clone, Copy, Debug)]
@@ -82,9 +92,19 @@ pub(crate) fn kernels(profile: FloatProfile) -> Vec<Kernel> {
         histogram::clear_kernel(profile),
         splits::plant_kernel(profile),
         splits::draw_kernel(profile),
-        splits::search_kernel(profile),
-        splits::choose_kernel(profile),
+        splits::search_kernel(profile, false),
+        splits::search_kernel(profile, true),
+        splits::choose_kernel(profile, false),
+        splits::choose_kernel(profile, true),
         splits::arrange_kernel(profile),
+        constraints::allow_kernel(profile),
+        constraints::bound_kernel(profile),
+        guide::insert_kernel(profile),
+        guide::rank_kernel(profile),
+        guide::prune_kernel(profile),
+        symmetric::tally_kernel(profile),
+        symmetric::settle_kernel(profile),
+        symmetric::apply_kernel(profile),
     ];
     kernels.extend(Link::ALL.map(|link| rows::gradients_kernel(profile, link)));
     kernels.extend(renew::kernels(profile));
@@ -205,6 +225,15 @@ pub(super) struct Gpu {
     of_tree: Buffer<u32>,
     of_level: Buffer<u32>,
     of_nodes: Buffer<u32>,
+    /// Rows as far as nodes are counted: symmetric trees have nodes without rows.
+    node_rows: usize,
+    symmetric: Option<Symmetric>,
+    /// Monotone and interaction constraints.
+    bounded: Option<Bounded>,
+    allowed: Option<Allowed>,
+    /// Splits of a tree at most, if that is a limit, and what keeps it.
+    splits: Option<usize>,
+    guide: Option<Guide>,
     rounds: u32,
     /// Trees on the device: each has room for the largest one.
     trees: Buffer<u32>,
@@ -227,18 +256,25 @@ impl Gpu {
         loss: Loss,
         base: &[f32],
         growth: Growth,
+        constraints: &Constraints,
         schedule: Schedule,
     ) -> Result<Self> {
         let profile = device.profile()?;
         let (n, features) = (train.bins.rows, train.bins.features());
         let (outputs, words) = (loss.outputs(), features.div_ceil(4));
         let depth = if features == 0 { 0 } else { growth.max_depth };
-        let most = bound(depth.saturating_sub(1), n);
+        let splits = super::guide::most_splits(&growth, n);
+        let node_rows = if growth.symmetric() { usize::MAX } else { n };
+        let most = bound(depth.saturating_sub(1), node_rows, splits);
         let node_words = words * 4 * FEATURE_WORDS as usize;
         let room = schedule.histogram_bytes / (4 * node_words).max(1);
         let kept = room.min(most.next_multiple_of(2)).max(2) & !1;
         let pairs = most.div_ceil(2);
-        let tree_words = most_nodes(depth, n).saturating_mul(TREE as usize);
+        let tree_nodes = match splits {
+            None => most_nodes(depth, node_rows),
+            Some(splits) => 2 * splits + 1,
+        };
+        let tree_words = tree_nodes.saturating_mul(TREE as usize);
         let room = (schedule.tree_words / tree_words).max(1);
         let (kept, [even, odd]) = histograms(device, kept, node_words)?;
         let level = |histograms: Buffer<u32>| {
@@ -262,6 +298,14 @@ impl Gpu {
             .iter()
             .map(|table| Set::new(device, &table.bins, base))
             .collect::<Result<_>>()?;
+        let bounded = match constraints.ways() {
+            Some(ways) => Some(Bounded::new(device, profile, ways, most)?),
+            None => None,
+        };
+        let allowed = match constraints.members(features) {
+            Some(members) => Some(Allowed::new(device, profile, &members, most)?),
+            None => None,
+        };
         let gpu = Self {
             kernels: Kernels {
                 gradients: Link::of(loss).map(|link| rows::gradients_kernel(profile, link)),
@@ -273,8 +317,8 @@ impl Gpu {
                 clear: histogram::clear_kernel(profile),
                 plant: splits::plant_kernel(profile),
                 draw: splits::draw_kernel(profile),
-                search: splits::search_kernel(profile),
-                choose: splits::choose_kernel(profile),
+                search: splits::search_kernel(profile, bounded.is_some()),
+                choose: splits::choose_kernel(profile, bounded.is_some()),
                 arrange: splits::arrange_kernel(profile),
             },
             loss,
@@ -315,10 +359,26 @@ impl Gpu {
             every: device.upload(&every)?,
             of_tree: device.upload(&none)?,
             of_level: device.upload(&none)?,
-            of_nodes: match growth.colsample_bynode < 1.0 {
+            of_nodes: match growth.colsample_bynode < 1.0 || allowed.is_some() {
                 true => device.empty(kept.saturating_mul(features))?,
                 false => device.empty(0)?,
             },
+            guide: match depth {
+                0 => None,
+                _ => {
+                    let levels = (0..=depth).map(|level| bound(level, n, splits));
+                    let nodes = levels.sum::<usize>().min(most_nodes(depth, n));
+                    Guide::new(device, profile, &growth, n, most, nodes)?
+                }
+            },
+            node_rows,
+            symmetric: match growth.symmetric() {
+                true => Some(Symmetric::new(device, profile, features)?),
+                false => None,
+            },
+            bounded,
+            allowed,
+            splits,
             rounds: 0,
             trees: device.empty(room.saturating_mul(tree_words))?,
             tree_words,
@@ -415,10 +475,12 @@ impl Gpu {
                 words,
             )?;
         }
-        for level in 0..self.depth {
-            if !self.grow_level(output as u32, tree, level, &draws)? {
-                break;
-            }
+        let mut levels = 0;
+        while levels < self.depth && self.grow_level(output as u32, tree, levels, &draws)? {
+            levels += 1;
+        }
+        if let Some(guide) = &mut self.guide {
+            guide.prune(&self.device, &mut self.trees, tree, levels)?;
         }
         if let Some(renewal) = &mut self.renewal {
             renewal.renew(
@@ -460,6 +522,10 @@ impl Gpu {
             None => ([0; 3], 0),
         };
         let [first, _] = &mut self.levels;
+        let (trees, tree) = match &mut self.guide {
+            None => (&mut self.trees, tree),
+            Some(guide) => (&mut guide.grown, 0),
+        };
         self.device.launch(
             &self.kernels.quantise,
             grid(n, TILE as usize)?,
@@ -486,7 +552,7 @@ impl Gpu {
             args![
                 &mut self.root,
                 &self.scales,
-                &mut self.trees,
+                trees,
                 &mut first.pairs,
                 &mut first.sizes,
                 &mut first.nodes,
@@ -503,12 +569,15 @@ impl Gpu {
     /// Splits the nodes of a level. False if it is known to have none.
     fn grow_level(&mut self, output: u32, tree: u32, level: u32, draws: &Draws) -> Result<bool> {
         let n = self.train.rows;
-        let mut nodes = bound(level, n);
+        let mut nodes = bound(level, self.node_rows, self.splits);
         let mut both = level == 0;
-        if nodes > self.kept {
+        let many = nodes > self.kept;
+        // A tree of few leaves may be deep and mostly isn't.
+        let ended = self.guide.is_some() && level >= 8 && level.is_multiple_of(4);
+        if many || ended {
             // The bound says little about a deep level. This waits.
             nodes = self.device.read(&self.state)?[(level * STATE) as usize] as usize;
-            both = true;
+            both |= many;
             if nodes == 0 {
                 return Ok(false);
             }
@@ -531,17 +600,36 @@ impl Gpu {
                 words,
             )?;
         }
-        for first in (0..nodes).step_by(self.kept) {
-            let batch = self.kept.min(nodes - first);
-            self.split(output, level, first, batch, both, draws)?;
+        if self.symmetric.is_some() {
+            self.split_alike(output, level, nodes, both, draws)?;
+        } else {
+            for first in (0..nodes).step_by(self.kept) {
+                let batch = self.kept.min(nodes - first);
+                self.split(output, level, first, batch, both, draws)?;
+            }
         }
         let last = level + 1 == self.depth;
-        let next_both = bound(level + 1, n) > self.kept;
+        let next_both = bound(level + 1, self.node_rows, self.splits) > self.kept;
         let node_words = self.node_words();
         let [even, odd] = &mut self.levels;
         let (here, next) = match level % 2 {
             0 => (even, odd),
             _ => (odd, even),
+        };
+        let (trees, tree) = match &mut self.guide {
+            None => (&mut self.trees, tree),
+            Some(guide) => {
+                guide.admit(
+                    &self.device,
+                    &mut self.decisions,
+                    &here.pairs,
+                    &self.state,
+                    level,
+                    nodes,
+                    self.stride,
+                )?;
+                (&mut guide.grown, 0)
+            }
         };
         self.device.launch(
             &self.kernels.arrange,
@@ -553,7 +641,7 @@ impl Gpu {
                 &here.nodes,
                 &self.scales,
                 &mut self.state,
-                &mut self.trees,
+                &mut *trees,
                 &mut next.pairs,
                 &mut next.sizes,
                 &mut next.nodes,
@@ -567,6 +655,16 @@ impl Gpu {
                 self.growth.learning_rate,
             ],
         )?;
+        if let Some(bounded) = &mut self.bounded {
+            bounded.descend(
+                &self.device,
+                trees,
+                [&self.decisions, &here.nodes, &self.scales, &self.state],
+                [tree, output, level, u32::from(last)],
+                nodes,
+                self.growth.learning_rate,
+            )?;
+        }
         if last {
             return Ok(true);
         }
@@ -591,6 +689,124 @@ impl Gpu {
         Ok(true)
     }
 
+    /// Zeroes the histograms of a batch of a level.
+    fn clear(&mut self, level: u32, batch: usize) -> Result<()> {
+        let count = batch as u32 * self.node_words();
+        self.device.launch(
+            &self.kernels.clear,
+            grid(count as usize, TILE as usize)?,
+            args![&mut self.levels[level as usize % 2].histograms, count],
+        )
+    }
+
+    /// Decides about the `nodes` nodes of a level of a symmetric tree. The histograms of the first
+    /// batch are zero; with more than one, all are built twice.
+    fn split_alike(
+        &mut self,
+        output: u32,
+        level: u32,
+        nodes: usize,
+        both: bool,
+        draws: &Draws,
+    ) -> Result<()> {
+        let (features, words) = (self.features as u32, self.features.div_ceil(4) as u32);
+        let drawn = draws.of_tree.is_some();
+        let batches = |kept: usize| {
+            (0..nodes)
+                .step_by(kept)
+                .map(move |i| (i, kept.min(nodes - i)))
+        };
+        for (first, batch) in batches(self.kept) {
+            if first > 0 {
+                self.clear(level, batch)?;
+            }
+            self.build(level, first, batch, both, drawn)?;
+            let [even, odd] = &mut self.levels;
+            let (here, before) = match level % 2 {
+                0 => (even, odd),
+                _ => (odd, even),
+            };
+            let Some(symmetric) = &mut self.symmetric else {
+                break;
+            };
+            let mask = match (draws.of_level, draws.of_tree) {
+                (Some(_), _) => &self.of_level,
+                (None, Some(_)) => &self.of_tree,
+                (None, None) => &self.every,
+            };
+            self.device.launch(
+                &symmetric.tally,
+                grid(self.features, 1)?,
+                args![
+                    &mut here.histograms,
+                    &before.histograms,
+                    &here.pairs,
+                    &here.sizes,
+                    &here.nodes,
+                    mask,
+                    &self.scales,
+                    &self.state,
+                    &mut symmetric.totals,
+                    features,
+                    words,
+                    level,
+                    first as u32,
+                    batch as u32,
+                    self.stride,
+                    output,
+                    u32::from(!both),
+                ],
+            )?;
+            if first + batch == nodes {
+                self.device.launch(
+                    &symmetric.settle,
+                    (1, 1, 1),
+                    args![
+                        &symmetric.totals,
+                        &here.nodes,
+                        &self.counts,
+                        mask,
+                        &self.scales,
+                        &self.state,
+                        &self.status,
+                        &mut symmetric.chosen,
+                        features,
+                        level,
+                        output,
+                    ],
+                )?;
+            }
+        }
+        for (first, batch) in batches(self.kept) {
+            if nodes > self.kept {
+                self.clear(level, batch)?;
+                self.build(level, first, batch, both, drawn)?;
+            }
+            let here = &self.levels[level as usize % 2];
+            let Some(symmetric) = &self.symmetric else {
+                break;
+            };
+            self.device.launch(
+                &symmetric.apply,
+                grid(batch, 1)?,
+                args![
+                    &here.histograms,
+                    &here.nodes,
+                    &symmetric.chosen,
+                    &self.scales,
+                    &self.state,
+                    &mut self.decisions,
+                    words,
+                    level,
+                    first as u32,
+                    batch as u32,
+                    output,
+                ],
+            )?;
+        }
+        Ok(())
+    }
+
     /// Decides about the nodes `first..first + batch` of a level. Their histograms are zero for
     /// the first batch.
     fn split(
@@ -605,12 +821,7 @@ impl Gpu {
         let features = self.features;
         let words = features.div_ceil(4);
         if first > 0 {
-            let count = batch as u32 * self.node_words();
-            self.device.launch(
-                &self.kernels.clear,
-                grid(count as usize, TILE as usize)?,
-                args![&mut self.levels[level as usize % 2].histograms, count],
-            )?;
+            self.clear(level, batch)?;
         }
         self.build(level, first, batch, both, draws.of_tree.is_some())?;
         let [even, odd] = &mut self.levels;
@@ -644,48 +855,65 @@ impl Gpu {
             )?;
             (mask, mask_stride) = (&self.of_nodes, features as u32);
         }
-        self.device.launch(
-            &self.kernels.search,
-            grid(cubes.saturating_mul(features), 1)?,
-            args![
-                &mut here.histograms,
-                &before.histograms,
+        if let Some(allowed) = &mut self.allowed {
+            allowed.restrict(
+                &self.device,
+                of_level,
+                &mut self.of_nodes,
                 &here.pairs,
-                &here.sizes,
-                &here.nodes,
-                &self.counts,
-                mask,
-                &self.scales,
                 &self.state,
-                &mut self.best,
+                [level, first, batch, self.stride],
+                draws.of_node.is_some(),
                 features as u32,
-                words as u32,
-                level,
-                first,
-                batch,
-                self.stride,
-                mask_stride,
-                output,
-                u32::from(!both),
-            ],
-        )?;
-        self.device.launch(
-            &self.kernels.choose,
-            grid(cubes, 1)?,
-            args![
-                &self.best,
-                &here.nodes,
-                &self.scales,
-                &self.state,
-                &self.status,
-                &mut self.decisions,
-                features as u32,
-                level,
-                first,
-                batch,
-                output,
-            ],
-        )
+            )?;
+            (mask, mask_stride) = (&self.of_nodes, features as u32);
+        }
+        let mut arguments = vec![
+            Arg::from(&mut here.histograms),
+            Arg::from(&before.histograms),
+            Arg::from(&here.pairs),
+            Arg::from(&here.sizes),
+            Arg::from(&here.nodes),
+            Arg::from(&self.counts),
+            Arg::from(mask),
+            Arg::from(&self.scales),
+            Arg::from(&self.state),
+        ];
+        if let Some(bounded) = &self.bounded {
+            let bounds = Arg::from(bounded.of_level(level));
+            arguments.extend([bounds, Arg::from(bounded.ways())]);
+        }
+        arguments.push(Arg::from(&mut self.best));
+        let numbers = [
+            features as u32,
+            words as u32,
+            level,
+            first,
+            batch,
+            self.stride,
+            mask_stride,
+            output,
+            u32::from(!both),
+        ];
+        arguments.extend(numbers.map(Arg::from));
+        let cubes_of_search = grid(cubes.saturating_mul(features), 1)?;
+        self.device
+            .launch(&self.kernels.search, cubes_of_search, &arguments)?;
+        let mut arguments = vec![
+            Arg::from(&self.best),
+            Arg::from(&here.nodes),
+            Arg::from(&self.scales),
+            Arg::from(&self.state),
+            Arg::from(&self.status),
+        ];
+        if let Some(bounded) = &self.bounded {
+            arguments.push(Arg::from(bounded.of_level(level)));
+        }
+        arguments.push(Arg::from(&mut self.decisions));
+        let numbers = [features as u32, level, first, batch, output];
+        arguments.extend(numbers.map(Arg::from));
+        self.device
+            .launch(&self.kernels.choose, grid(cubes, 1)?, &arguments)
     }
 
     /// Adds the rows of the root to its histograms again: for measurements, after which the booster
@@ -883,17 +1111,21 @@ fn histograms(
     }
 }
 
-/// Nodes of a level at most: each has a row.
-fn bound(level: u32, rows: usize) -> usize {
-    1usize
+/// Nodes of a level at most: each has a row, and a level splits `splits` at most.
+fn bound(level: u32, rows: usize, splits: Option<usize>) -> usize {
+    let nodes = 1usize
         .checked_shl(level)
-        .map_or(rows, |nodes| nodes.min(rows))
+        .map_or(rows, |nodes| nodes.min(rows));
+    match splits {
+        Some(splits) if level > 0 => nodes.min(2 * splits),
+        _ => nodes,
+    }
 }
 
 /// Nodes of a tree at most.
 fn most_nodes(depth: u32, rows: usize) -> usize {
     let full = 2usize.checked_shl(depth).unwrap_or(usize::MAX);
-    (full - 1).min(2 * rows - 1)
+    (full - 1).min(rows.saturating_mul(2) - 1)
 }
 
 fn decode(words: &[u32]) -> Tree {

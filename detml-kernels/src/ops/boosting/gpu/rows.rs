@@ -257,7 +257,11 @@ fn scales(
 
 /// The sum over the units of a cube, for unit 0.
 #[cube]
-fn cube_sum(value: I64, high: &mut SharedMemory<u32>, low: &mut SharedMemory<u32>) -> I64 {
+pub(super) fn cube_sum(
+    value: I64,
+    high: &mut SharedMemory<u32>,
+    low: &mut SharedMemory<u32>,
+) -> I64 {
     let unit = UNIT_POS as usize;
     high[unit] = value.hi;
     low[unit] = value.lo;

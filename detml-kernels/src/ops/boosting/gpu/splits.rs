@@ -1,8 +1,10 @@
 //! Kernels over nodes: the draw of features, the search for splits, and the next level.
 
 use super::super::arith::*;
+use super::super::bounded::*;
+use super::constraints::bounds_of;
 use super::layout::*;
-use crate::device::Kernel;
+use crate::device::{Definition, Kernel};
 use crate::ieee::{FloatProfile, Ieee};
 use crate::ops::tile::cube_scan;
 use crate::prim;
@@ -15,7 +17,7 @@ const CHOOSERS: u32 = 32;
 
 /// A sum as a number in units of its scale.
 #[cube]
-fn number(ieee: &Ieee, x: I64) -> f32 {
+pub(super) fn number(ieee: &Ieee, x: I64) -> f32 {
     unit(ieee, x.to_f32())
 }
 
@@ -157,7 +159,8 @@ pub(super) fn prefix(value: I64, high: &mut SharedMemory<u32>, low: &mut SharedM
 
 /// Looks for the best split of each node `first..first + batch` by each feature; a cube for each
 /// of both, a unit for each bin. With `subtract`, first makes the histogram of the child that was
-/// not built: the parent's (`before`) minus its sibling's.
+/// not built: the parent's (`before`) minus its sibling's. `bounds` and `ways` are read if
+/// `bounded`.
 #[cube]
 fn search(
     ieee: Ieee,
@@ -180,6 +183,9 @@ fn search(
     mask_stride: u32,
     output: u32,
     subtract: u32,
+    bounds: &Array<u32>,
+    ways: &Array<u32>,
+    #[comptime] bounded: bool,
 ) {
     let mut high = SharedMemory::<u32>::new(UNITS as usize);
     let mut low = SharedMemory::<u32>::new(UNITS as usize);
@@ -239,12 +245,39 @@ fn search(
             let whole_h = h_of(nodes, node * NODE);
             let g_with = g.add(I64::new(missing[G_HIGH as usize], missing[G_LOW as usize]));
             let h_with = h.add(I64::new(missing[H_HIGH as usize], missing[H_LOW as usize]));
-            let to_left = split_key(&ieee, g_with, h_with, whole_g, whole_h, &units.penalty);
-            let to_right = split_key(&ieee, g, h, whole_g, whole_h, &units.penalty);
+            let to_left = split_key(
+                &ieee,
+                g_with,
+                h_with,
+                whole_g,
+                whole_h,
+                &units.penalty,
+                bounds,
+                ways,
+                node,
+                feature,
+                level,
+                bounded,
+            );
+            let to_right = split_key(
+                &ieee,
+                g,
+                h,
+                whole_g,
+                whole_h,
+                &units.penalty,
+                bounds,
+                ways,
+                node,
+                feature,
+                level,
+                bounded,
+            );
             // Missing values go to the left if it doesn't matter (`N10`).
             let right = to_left < to_right;
             let key = prim::select_i32(right, to_right, to_left);
-            let key = prim::select_i32(is_bin, key, prim::as_i32(NO_SPLIT));
+            let none = comptime!(none_of(bounded)).runtime();
+            let key = prim::select_i32(is_bin, key, prim::as_i32(none));
             let split = bin * 2u32 + prim::select_u32(right, 1u32, 0u32);
             let won = highest(key, split, &mut high, &mut low, UNITS);
             if won.at / 2u32 == bin {
@@ -253,14 +286,14 @@ fn search(
                 best[(to + SPLIT) as usize] = split;
             }
         } else if bin == 0u32 {
-            best[(to + SCORE) as usize] = NO_SPLIT;
+            best[(to + SCORE) as usize] = comptime!(none_of(bounded)).runtime();
         }
     }
 }
 
 /// The sum of a bin of a histogram.
 #[cube]
-fn bin_g(histograms: &Array<u32>, at: u32) -> I64 {
+pub(super) fn bin_g(histograms: &Array<u32>, at: u32) -> I64 {
     I64::new(
         histograms[(at + comptime!(G_HIGH * UNITS)) as usize],
         histograms[(at + comptime!(G_LOW * UNITS)) as usize],
@@ -268,35 +301,96 @@ fn bin_g(histograms: &Array<u32>, at: u32) -> I64 {
 }
 
 #[cube]
-fn bin_h(histograms: &Array<u32>, at: u32) -> I64 {
+pub(super) fn bin_h(histograms: &Array<u32>, at: u32) -> I64 {
     I64::new(
         histograms[(at + comptime!(H_HIGH * UNITS)) as usize],
         histograms[(at + comptime!(H_LOW * UNITS)) as usize],
     )
 }
 
-/// The score of a split as an integer of the same order: none is a NaN, -0 or below `NO_SPLIT`.
+/// The key of a split that is not allowed.
+fn none_of(bounded: bool) -> u32 {
+    if bounded { REFUSED } else { NO_SPLIT }
+}
+
+/// The score of a split as an integer of the same order. If not `bounded` that is its bits: none
+/// is a NaN, -0 or below `NO_SPLIT`.
 #[cube]
-fn split_key(ieee: &Ieee, g: I64, h: I64, whole_g: I64, whole_h: I64, p: &Penalty) -> i32 {
-    prim::as_i32(prim::bits(split_score(
-        ieee,
-        number(ieee, g),
-        number(ieee, h),
-        number(ieee, whole_g.sub(g)),
-        number(ieee, whole_h.sub(h)),
-        p,
-    )))
+fn split_key(
+    ieee: &Ieee,
+    g: I64,
+    h: I64,
+    whole_g: I64,
+    whole_h: I64,
+    p: &Penalty,
+    bounds: &Array<u32>,
+    ways: &Array<u32>,
+    node: u32,
+    feature: u32,
+    level: u32,
+    #[comptime] bounded: bool,
+) -> i32 {
+    let gl = number(ieee, g);
+    let hl = number(ieee, h);
+    let gr = number(ieee, whole_g.sub(g));
+    let hr = number(ieee, whole_h.sub(h));
+    if comptime!(bounded) {
+        let b = bounds_of(bounds, node, level);
+        let way = prim::as_i32(ways[feature as usize]);
+        bounded_key(ieee, gl, hl, gr, hr, p, &b, way)
+    } else {
+        prim::as_i32(prim::bits(split_score(ieee, gl, hl, gr, hr, p)))
+    }
+}
+
+/// A node's own score.
+#[cube]
+fn own_score(
+    ieee: &Ieee,
+    g: f32,
+    h: f32,
+    p: &Penalty,
+    bounds: &Array<u32>,
+    node: u32,
+    level: u32,
+    #[comptime] bounded: bool,
+) -> f32 {
+    if comptime!(bounded) {
+        bounded_score(ieee, g, h, p, &bounds_of(bounds, node, level))
+    } else {
+        score(ieee, g, h, p)
+    }
+}
+
+/// The score of a key.
+#[cube]
+fn score_of(key: i32, #[comptime] bounded: bool) -> f32 {
+    if comptime!(bounded) {
+        prim::from_bits(ordered(prim::as_u32(key)))
+    } else {
+        prim::from_bits(prim::as_u32(key))
+    }
+}
+
+/// What a split must gain more than: see `accept`.
+#[cube]
+fn size_of(ieee: &Ieee, own: f32, #[comptime] bounded: bool) -> f32 {
+    if comptime!(bounded) {
+        ieee.abs(own)
+    } else {
+        own
+    }
 }
 
 #[derive(CubeType, Clone, Copy)]
-struct Highest {
-    key: i32,
-    at: u32,
+pub(super) struct Highest {
+    pub(super) key: i32,
+    pub(super) at: u32,
 }
 
 /// The highest key among the units of a cube and the lowest `at` that has it (`N10`).
 #[cube]
-fn highest(
+pub(super) fn highest(
     key: i32,
     at: u32,
     keys: &mut SharedMemory<u32>,
@@ -343,13 +437,16 @@ fn choose(
     first: u32,
     batch: u32,
     output: u32,
+    bounds: &Array<u32>,
+    #[comptime] bounded: bool,
 ) {
     let mut keys = SharedMemory::<u32>::new(CHOOSERS as usize);
     let mut ats = SharedMemory::<u32>::new(CHOOSERS as usize);
     let slot = CUBE_POS as u32;
     let node = first + slot;
     if slot < batch && node < state[(level * STATE) as usize] {
-        let mut key = prim::as_i32(NO_SPLIT);
+        let none = comptime!(none_of(bounded)).runtime();
+        let mut key = prim::as_i32(none);
         let mut feature = UNIT_POS;
         for step in 0..features.div_ceil(CHOOSERS) {
             let other = step * CHOOSERS + UNIT_POS;
@@ -369,10 +466,11 @@ fn choose(
             let to = node * DECISION;
             let g = number(&ieee, g_of(nodes, node * NODE));
             let h = number(&ieee, h_of(nodes, node * NODE));
-            let own = score(&ieee, g, h, &units.penalty);
-            let more = gain(&ieee, prim::from_bits(prim::as_u32(won.key)), own);
-            let found = won.key != prim::as_i32(NO_SPLIT) && status[0] == FINE;
-            if found && accept(&ieee, more, own, &units.penalty) {
+            let own = own_score(&ieee, g, h, &units.penalty, bounds, node, level, bounded);
+            let more = gain(&ieee, score_of(won.key, bounded), own);
+            let found = won.key != prim::as_i32(none) && status[0] == FINE;
+            let size = size_of(&ieee, own, bounded);
+            if found && accept(&ieee, more, size, &units.penalty) {
                 put_sums(decisions, to, g_of(best, from), h_of(best, from));
                 decisions[(to + DECIDED) as usize] = best[(from + SPLIT) as usize];
                 decisions[(to + DECIDED_FEATURE) as usize] = won.at;
@@ -556,13 +654,18 @@ pub(super) fn draw_kernel(profile: FloatProfile) -> Kernel {
     })
 }
 
-pub(super) fn search_kernel(profile: FloatProfile) -> Kernel {
-    Kernel::new("boosting_search", profile, (), cube(), |d| {
+/// With monotone constraints if `bounded`; the two more inputs come before the output then.
+pub(super) fn search_kernel(profile: FloatProfile, bounded: bool) -> Kernel {
+    let define = move |d: &mut Definition| {
         let ieee = d.ieee();
         let histograms = d.output::<u32>();
         let (before, pairs, sizes) = (d.input::<u32>(), d.input::<u32>(), d.input::<u32>());
         let (nodes, counts, mask) = (d.input::<u32>(), d.input::<u32>(), d.input::<u32>());
         let (scales, state) = (d.input::<u32>(), d.input::<u32>());
+        let (bounds, ways) = match bounded {
+            true => (d.input::<u32>(), d.input::<u32>()),
+            false => (nodes.clone(), counts.clone()),
+        };
         let best = d.output::<u32>();
         let (features, words, level) = (d.scalar::<u32>(), d.scalar::<u32>(), d.scalar::<u32>());
         let (first, batch, stride) = (d.scalar::<u32>(), d.scalar::<u32>(), d.scalar::<u32>());
@@ -590,16 +693,28 @@ pub(super) fn search_kernel(profile: FloatProfile) -> Kernel {
             mask_stride,
             output,
             subtract,
+            bounds,
+            ways,
+            bounded,
         );
-    })
+    };
+    match bounded {
+        true => Kernel::new("boosting_search_bounded", profile, (), cube(), define),
+        false => Kernel::new("boosting_search", profile, (), cube(), define),
+    }
 }
 
-pub(super) fn choose_kernel(profile: FloatProfile) -> Kernel {
+/// With monotone constraints if `bounded`; one more input comes before the output then.
+pub(super) fn choose_kernel(profile: FloatProfile, bounded: bool) -> Kernel {
     let units = CubeDim::new_1d(CHOOSERS);
-    Kernel::new("boosting_choose", profile, (), units, |d| {
+    let define = move |d: &mut Definition| {
         let ieee = d.ieee();
         let (best, nodes, scales) = (d.input::<u32>(), d.input::<u32>(), d.input::<u32>());
         let (state, status) = (d.input::<u32>(), d.input::<u32>());
+        let bounds = match bounded {
+            true => d.input::<u32>(),
+            false => nodes.clone(),
+        };
         let decisions = d.output::<u32>();
         let (features, level) = (d.scalar::<u32>(), d.scalar::<u32>());
         let (first, batch, output) = (d.scalar::<u32>(), d.scalar::<u32>(), d.scalar::<u32>());
@@ -617,8 +732,14 @@ pub(super) fn choose_kernel(profile: FloatProfile) -> Kernel {
             first,
             batch,
             output,
+            bounds,
+            bounded,
         );
-    })
+    };
+    match bounded {
+        true => Kernel::new("boosting_choose_bounded", profile, (), units, define),
+        false => Kernel::new("boosting_choose", profile, (), units, define),
+    }
 }
 
 pub(super) fn arrange_kernel(profile: FloatProfile) -> Kernel {
