@@ -115,7 +115,7 @@ pub(super) fn fit(
         .constraints
         .resolve(design.n_features(), design.feature_names())?;
     constraints.check_with(&boosting.growth())?;
-    let started = Instant::now();
+    let mut started = Instant::now();
     let mut kept = Kept::new(design)?;
     let classes = match boosting.classify {
         true => Labels::new(ArrayView1::from(&*kept.y))?.into_parts().0,
