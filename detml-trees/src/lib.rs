@@ -15,4 +15,4 @@ pub mod interop;
 pub use boosting::{
     EvalHistory, GradientBoosting, GradientBoostingModel, Importance, Loss, Metric,
 };
-pub use interop::{Library, Link, TreeEnsemble};
+pub use interop::TreeEnsemble;

@@ -33,7 +33,8 @@
 //!
 //! ```
 //! use detml_core::prelude::*;
-//! use detml_trees::{Link, TreeEnsemble};
+//! use detml_trees::TreeEnsemble;
+//! use detml_trees::interop::Link;
 //! use ndarray::array;
 //!
 //! let text = "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nmax_feature_idx=1\n\
