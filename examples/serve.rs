@@ -286,4 +286,46 @@ mod tests {
             assert!(service.predict(&[vec![None]]).is_err());
         }
     }
+    /// The status line and the body of the answer to one request.
+    fn ask(address: std::net::SocketAddr, path: &str, body: &str) -> (String, String) {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), body.to_owned())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn requests_are_answered() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = axum::serve(listener, router(service("lgb-binary.txt")));
+        let server = tokio::spawn(async move { server.await });
+        let client = move || {
+            let (status, body) = ask(address, "/predict", r#"{"rows": [[1.5, null, 0, 2]]}"#);
+            assert_eq!(status, "HTTP/1.1 200 OK", "{body}");
+            let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let claim = serde_json::json!({
+                "rows": [[1.5, null, 0.0, 2.0]],
+                "receipt": answer["receipt"],
+            });
+            let (status, body) = ask(address, "/replay", &claim.to_string());
+            assert_eq!(status, "HTTP/1.1 200 OK", "{body}");
+            let verdict: serde_json::Value = serde_json::from_str(&body).unwrap();
+            assert_eq!(verdict["holds"], true);
+            let (status, body) = ask(address, "/predict", r#"{"rows": [[1.5]]}"#);
+            assert_eq!(status, "HTTP/1.1 400 Bad Request", "{body}");
+            assert!(body.contains("expected shape 4, got 1"), "{body}");
+        };
+        tokio::task::spawn_blocking(client).await.unwrap();
+        server.abort();
+    }
 }

@@ -12,7 +12,8 @@
 //! | [CatBoost JSON](https://catboost.ai/docs/en/features/export-model-to-json) (`format="json"`) | symmetric trees, depth-wise and loss-guided trees, multi-class, one-vs-all, several targets | categorical (CTR, one-hot), text and embedding features, `RMSEWithUncertainty`, unknown losses |
 //! | [scikit-learn](https://scikit-learn.org/stable/modules/ensemble.html) (1.3 on), by `detml-trees/scripts/export_sklearn.py` | `DecisionTree*`, `ExtraTree*`, `RandomForest*`, `ExtraTrees*`, `GradientBoosting*`, `HistGradientBoosting*`, of regressors and classifiers | categorical features, several targets of a classifier, an `init` that is no constant |
 //!
-//! Tested with XGBoost 1.7.6 and 3.2.0, LightGBM 4.7.0, CatBoost 1.2.10 and scikit-learn 1.9.1.
+//! Tested with XGBoost 1.7.6, 2.1.4 and 3.2.0, LightGBM 4.7.0, CatBoost 1.2.10 and scikit-learn
+//! 1.9.1.
 //!
 //! A split by categories (numbers of codes, as the libraries take them) becomes a search tree of
 //! thresholds with copies of the subtrees below, which is exact; trees that would take more than
