@@ -18,4 +18,4 @@ pub use boosting::{
     ClassWeight, Direction, EvalHistory, FeatureRef, GradientBoosting, GradientBoostingModel,
     GrowPolicy, Importance, Loss, Metric, Objective,
 };
-pub use interop::{Library, Link, TreeEnsemble};
+pub use interop::TreeEnsemble;

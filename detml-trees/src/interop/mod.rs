@@ -8,9 +8,12 @@
 //! | format | read | refused by name |
 //! |---|---|---|
 //! | [XGBoost JSON](https://xgboost.readthedocs.io/en/stable/tutorials/saving_model.html), UBJSON (1.0 to 3.x) | `gbtree`, `dart`, random forests (`num_parallel_tree`), multi-class, several targets (one tree each, or `multi_output_tree` of 3.2), categorical splits | `gblinear`, `multi_output_tree` before 3.2, unknown objectives |
-//! | [LightGBM text](https://lightgbm.readthedocs.io/en/stable/Python-API.html) (v2 to v4) | `gbdt`, `dart`, `goss`, `rf` (`average_output`), multi-class, one-vs-all, `missing_type` None and NaN, Zero where a split sends zeros where it sends missing values, categorical splits | linear trees, `missing_type` Zero elsewhere, unknown objectives |
-//! | [CatBoost JSON](https://catboost.ai/docs/en/concepts/output-data_model_json) (`format="json"`) | symmetric trees, depth-wise and loss-guided trees, multi-class, one-vs-all, several targets | categorical (CTR, one-hot), text and embedding features, `RMSEWithUncertainty`, unknown losses |
-//! | scikit-learn, by [`scripts/export_sklearn.py`](https://github.com/detml/detml/blob/main/detml-trees/scripts/export_sklearn.py) | `DecisionTree*`, `ExtraTree*`, `RandomForest*`, `ExtraTrees*`, `GradientBoosting*`, `HistGradientBoosting*`, of regressors and classifiers | categorical features, several targets of a classifier, an `init` that is no constant |
+//! | [LightGBM text](https://lightgbm.readthedocs.io/en/stable/pythonapi/lightgbm.Booster.html) (v2 to v4) | `gbdt`, `dart`, `goss`, `rf` (`average_output`), multi-class, one-vs-all, `missing_type` None and NaN, Zero where a split sends zeros where it sends missing values, categorical splits | linear trees, `missing_type` Zero elsewhere, unknown objectives |
+//! | [CatBoost JSON](https://catboost.ai/docs/en/features/export-model-to-json) (`format="json"`) | symmetric trees, depth-wise and loss-guided trees, multi-class, one-vs-all, several targets | categorical (CTR, one-hot), text and embedding features, `RMSEWithUncertainty`, unknown losses |
+//! | [scikit-learn](https://scikit-learn.org/stable/modules/ensemble.html) (1.3 on), by `detml-trees/scripts/export_sklearn.py` | `DecisionTree*`, `ExtraTree*`, `RandomForest*`, `ExtraTrees*`, `GradientBoosting*`, `HistGradientBoosting*`, of regressors and classifiers | categorical features, several targets of a classifier, an `init` that is no constant |
+//!
+//! Tested with XGBoost 1.7.6, 2.1.4 and 3.2.0, LightGBM 4.7.0, CatBoost 1.2.10 and scikit-learn
+//! 1.9.1.
 //!
 //! A split by categories (numbers of codes, as the libraries take them) becomes a search tree of
 //! thresholds with copies of the subtrees below, which is exact; trees that would take more than
@@ -25,13 +28,14 @@
 //! Leaf values are rounded once to `f32`: XGBoost's are `f32` (under dart their product with the
 //! tree's weight), LightGBM's and CatBoost's are `f64` (CatBoost's times its scale), and an average
 //! of `n` trees is the sum of leaves that were divided by `n` in `f64`. Margins are summed in `f32`
-//! in the order of the trees, where others sum in `f64`. With `T` trees a margin is within
-//! `(T + 1) 2^-24` of the sum of the absolute leaf values, and in practice within `1e-6` of the
-//! largest margin of a data set.
+//! in the order of the trees, where others sum in `f64`. With `T` trees an output's margin is
+//! within `(T + 1) 2^-24` (to first order) of the sum of the absolute leaf values that it adds and
+//! its base, and in the tests, of a few trees each, within `1e-6` of the largest margin of a case.
 //!
 //! ```
 //! use detml_core::prelude::*;
-//! use detml_trees::{Link, TreeEnsemble};
+//! use detml_trees::TreeEnsemble;
+//! use detml_trees::interop::Link;
 //! use ndarray::array;
 //!
 //! let text = "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nmax_feature_idx=1\n\

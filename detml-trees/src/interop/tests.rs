@@ -35,7 +35,9 @@ fn read(file: &str) -> Vec<u8> {
 }
 
 fn cases() -> Vec<Case> {
-    let libraries = ["xgboost1", "xgboost3", "lightgbm", "catboost", "sklearn"];
+    let libraries = [
+        "xgboost1", "xgboost2", "xgboost3", "lightgbm", "catboost", "sklearn",
+    ];
     libraries
         .into_iter()
         .flat_map(|library| {
