@@ -142,7 +142,7 @@ fn losses_of_regressors() {
         &data,
         "squared_log xgboost",
         Loss::SquaredLog,
-        |y, p| metrics::root_mean_squared_log_error(y, p),
+        metrics::root_mean_squared_log_error,
         0.02,
     );
     assert!(wrong.is_empty(), "{wrong:#?}");
