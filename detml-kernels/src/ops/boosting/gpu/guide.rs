@@ -173,6 +173,10 @@ fn insert(
                 let parent = state[at - 1usize] + pairs[(PARENT * stride + node / 2u32) as usize];
                 gap = places[parent as usize] + 1u32;
             }
+            if mask == 0u32 {
+                // No entry is weaker.
+                gap = entries;
+            }
             let mut looking = gap < entries;
             while looking {
                 if list[(gap * ENTRY + STRENGTH) as usize] < gain {

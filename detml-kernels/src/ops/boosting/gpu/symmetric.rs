@@ -67,7 +67,8 @@ fn tally(
     let mut missing = SharedMemory::<u32>::new(4usize);
     let feature = CUBE_POS as u32;
     let bin = UNIT_POS;
-    if feature < features && mask[(feature % features) as usize] != 0u32 {
+    if feature < features {
+        let wanted = mask[feature as usize] != 0u32;
         let units = units_of(scales, output);
         let to = feature * comptime!(2 * UNITS) + bin;
         let mut to_left = prim::from_bits(0u32);
@@ -95,34 +96,39 @@ fn tally(
                 histograms[(at + comptime!(H_HIGH * UNITS)) as usize] = h.hi;
                 histograms[(at + comptime!(H_LOW * UNITS)) as usize] = h.lo;
             }
-            let own_g = bin_g(histograms, at);
-            let own_h = bin_h(histograms, at);
-            if bin == MISSING {
-                missing[G_HIGH as usize] = own_g.hi;
-                missing[G_LOW as usize] = own_g.lo;
-                missing[H_HIGH as usize] = own_h.hi;
-                missing[H_LOW as usize] = own_h.lo;
+            // Lower levels may draw what this one doesn't: histograms are made all the same.
+            if wanted {
+                let own_g = bin_g(histograms, at);
+                let own_h = bin_h(histograms, at);
+                if bin == MISSING {
+                    missing[G_HIGH as usize] = own_g.hi;
+                    missing[G_LOW as usize] = own_g.lo;
+                    missing[H_HIGH as usize] = own_h.hi;
+                    missing[H_LOW as usize] = own_h.lo;
+                }
+                let is_bin = bin != MISSING;
+                let none = I64::from_u32(0u32);
+                let g = prefix(own_g.select(is_bin, none), &mut high, &mut low);
+                sync_cube();
+                let h = prefix(own_h.select(is_bin, none), &mut high, &mut low);
+                sync_cube();
+                let whole_g = g_of(nodes, node * NODE);
+                let whole_h = h_of(nodes, node * NODE);
+                let g_with = g.add(I64::new(missing[G_HIGH as usize], missing[G_LOW as usize]));
+                let h_with = h.add(I64::new(missing[H_HIGH as usize], missing[H_LOW as usize]));
+                let p = &units.penalty;
+                let own = kept_score(&ieee, number(&ieee, whole_g), number(&ieee, whole_h), p);
+                let with = share_of(&ieee, g_with, h_with, whole_g, whole_h, p, own);
+                let without = share_of(&ieee, g, h, whole_g, whole_h, p, own);
+                to_left = ieee.add(to_left, with);
+                to_right = ieee.add(to_right, without);
+                sync_cube();
             }
-            let is_bin = bin != MISSING;
-            let none = I64::from_u32(0u32);
-            let g = prefix(own_g.select(is_bin, none), &mut high, &mut low);
-            sync_cube();
-            let h = prefix(own_h.select(is_bin, none), &mut high, &mut low);
-            sync_cube();
-            let whole_g = g_of(nodes, node * NODE);
-            let whole_h = h_of(nodes, node * NODE);
-            let g_with = g.add(I64::new(missing[G_HIGH as usize], missing[G_LOW as usize]));
-            let h_with = h.add(I64::new(missing[H_HIGH as usize], missing[H_LOW as usize]));
-            let p = &units.penalty;
-            let own = kept_score(&ieee, number(&ieee, whole_g), number(&ieee, whole_h), p);
-            let with = share_of(&ieee, g_with, h_with, whole_g, whole_h, p, own);
-            let without = share_of(&ieee, g, h, whole_g, whole_h, p, own);
-            to_left = ieee.add(to_left, with);
-            to_right = ieee.add(to_right, without);
-            sync_cube();
         }
-        totals[to as usize] = to_left;
-        totals[(to + UNITS) as usize] = to_right;
+        if wanted {
+            totals[to as usize] = to_left;
+            totals[(to + UNITS) as usize] = to_right;
+        }
     }
 }
 
