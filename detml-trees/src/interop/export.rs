@@ -142,7 +142,7 @@ fn with_trees<T>(
 fn refuse(loss: Loss, library: &str) -> Error {
     Error::unsupported(
         format!("a model of the loss `{loss:?}` for {library}"),
-        "models of `Squared`, `Logistic` and `Softmax` are written",
+        "models of `Squared` with one target, `Logistic` and `Softmax` are written",
     )
 }
 
@@ -171,7 +171,8 @@ impl GradientBoostingModel {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a loss that XGBoost hasn't.
+    /// [`Error::Unsupported`] but for [`Loss::Squared`] with one target, [`Loss::Logistic`] and
+    /// [`Loss::Softmax`].
     pub fn to_xgboost_json(&self) -> Result<String> {
         let mut out = String::new();
         xgboost(self)?.json(&mut out);
@@ -197,7 +198,7 @@ impl GradientBoostingModel {
     /// `pred_contrib` would need.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a loss that LightGBM hasn't.
+    /// As [`to_xgboost_json`](Self::to_xgboost_json).
     pub fn to_lightgbm_text(&self) -> Result<String> {
         lightgbm(self)
     }
@@ -207,7 +208,7 @@ fn xgboost(model: &GradientBoostingModel) -> Result<Document> {
     use Document::{Int, List, Object};
     let outputs = model.n_outputs();
     let (objective, base_score, classes) = match model.loss() {
-        Loss::Squared => (
+        Loss::Squared if outputs == 1 => (
             vec![
                 ("name", Document::text("reg:squarederror")),
                 (
@@ -393,7 +394,7 @@ fn xgboost_tree(id: usize, features: usize, tree: &Grown<'_>) -> Result<Document
 fn lightgbm(model: &GradientBoostingModel) -> Result<String> {
     let outputs = model.n_outputs();
     let objective = match model.loss() {
-        Loss::Squared => "regression".to_owned(),
+        Loss::Squared if outputs == 1 => "regression".to_owned(),
         Loss::Logistic => "binary sigmoid:1".to_owned(),
         Loss::Softmax if outputs > 1 => format!("multiclass num_class:{outputs}"),
         other => return Err(refuse(other, "LightGBM")),

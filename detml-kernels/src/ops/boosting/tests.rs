@@ -774,11 +774,16 @@ fn another_quantile_shows(device: &Device) {
 /// Gradients from outside: those of the squared loss give its trees.
 fn given_gradients(device: &Device) {
     let train = table(110, 300, &[30, 9, 60], 4, Loss::Squared);
-    let expected = run(
-        Booster::plain(train.clone(), vec![], Loss::Squared, &[0.5], growth()).unwrap(),
-        3,
-        0,
+    let free = Constraints::default();
+    let plain = Booster::plain(
+        train.clone(),
+        vec![],
+        Loss::Squared,
+        &[0.5],
+        growth(),
+        &free,
     );
+    let expected = run(plain.unwrap(), 3, 0);
     let targets = train.targets.clone();
     let mut booster = Booster::new(device, train, vec![], Loss::Given, &[0.5], growth()).unwrap();
     assert!(matches!(booster.round(), Err(Error::Unsupported { .. })));
