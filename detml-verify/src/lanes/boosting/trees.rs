@@ -2,7 +2,7 @@
 
 use crate::fixtures::{Fixture, order};
 use crate::lanes::Lane;
-use detml_core::{BitHash, BitHasher, Result, Seed};
+use detml_core::{BitHash, BitHasher, Result};
 use detml_kernels::Device;
 use detml_kernels::ops::boosting::{Bins, Booster, Growth, Loss, MISSING, Node, Table, Tree};
 
