@@ -1,7 +1,6 @@
 //! Counts and exact sums of bins.
 
 use super::{Case, Scale, numbers, words};
-use detml_core::Seed;
 use detml_kernels::ops::boosting::{Bins, Booster, Growth, Loss, Table};
 use detml_kernels::ops::histogram;
 
