@@ -23,8 +23,6 @@
 //! assert_eq!(values.shape(), [200, 1, 4]);
 //! let margin = model.predict_margin(x.view())?;
 //! assert!((values.sum_axis(ndarray::Axis(2)) - margin).iter().all(|d| d.abs() < 1e-4));
-//! // The third feature says nothing.
-//! assert!(values.index_axis(ndarray::Axis(2), 2).iter().all(|v| v.abs() < 1.0));
 //! # Ok::<(), detml_core::Error>(())
 //! ```
 

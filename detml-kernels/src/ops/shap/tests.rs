@@ -215,6 +215,44 @@ fn overflows_have_one_bit_pattern(device: &Device) {
     }
 }
 
+/// A first segment of trees sums to +inf, the second one to -inf: NaN comes up in the fold.
+fn folds_of_infinities_have_one_bit_pattern(device: &Device) {
+    let mut nodes = Vec::new();
+    for tree in 0..2 * SEGMENT {
+        let largest = if tree < SEGMENT { 3e38 } else { -3e38 };
+        let node = |left, feature, value| Node {
+            left,
+            feature,
+            threshold: 0.0,
+            missing_left: true,
+            value,
+        };
+        nodes.extend([node(1, 0, 0.0), node(3, 1, 0.0), node(5, 1, 0.0)]);
+        nodes.push(node(0, 0, largest));
+        nodes.extend([node(0, 0, 0.0); 3]);
+    }
+    let starts = (0..=2 * SEGMENT).map(|tree| 7 * tree).collect();
+    let covers = [4.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0].repeat(2 * SEGMENT);
+    let forest = Forest::new(2, vec![0.0], starts, nodes).unwrap();
+    let x = [-1.0, -1.0, -1.0, 1.0, 1.0, 1.0];
+    let shap = PathDependent::new(&forest, &covers).unwrap();
+    let values = shap.values(device, &x, 3).unwrap();
+    let matrices = shap.interactions(device, &x, 3).unwrap();
+    let against = Interventional::new(&forest, &x[4..], 1).unwrap();
+    let others = against.values(device, &x, 3).unwrap();
+    assert!(values[0].is_nan() && matrices[1].is_nan() && others[0].is_nan());
+    for (row, x) in x.chunks_exact(2).enumerate() {
+        let expected = &plain::values(&forest, &covers, x)[0];
+        assert_bits("values", &values[3 * row..][..2], expected);
+        let expected = &plain::interactions(&forest, &covers, x)[0];
+        assert_bits("interactions", &matrices[9 * row..][..2], &expected[..2]);
+        let row = &matrices[9 * row + 3..][..2];
+        assert_bits("interactions", row, &expected[2..]);
+    }
+    let expected = &plain::interventional(&forest, &x[4..], &x[..2])[0];
+    assert_bits("background", &others[..2], expected);
+}
+
 /// Adding the trees in another order must be seen.
 fn another_order_shows(device: &Device) {
     let (forest, covers) = forest(7, [5, 40, 1], false);
@@ -260,6 +298,7 @@ backend_suite! {
     interactions_equal_the_plain_sums,
     a_background_equals_the_plain_sums,
     overflows_have_one_bit_pattern,
+    folds_of_infinities_have_one_bit_pattern,
     another_order_shows,
     rows_are_alone,
 }
