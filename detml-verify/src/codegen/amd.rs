@@ -100,6 +100,7 @@ pub fn prove_amd(tools: &AmdTools) -> Result<Findings> {
         Language::Hip,
         &tools.known,
         |arch| tools.cells(arch),
+        |_| false,
     )?;
     let checked: Vec<_> = jobs
         .into_par_iter()

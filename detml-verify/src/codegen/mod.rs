@@ -101,8 +101,8 @@ struct Job<'a> {
 }
 
 impl Findings {
-    /// The kernels whose name holds `part` for each architecture, but for those of which `known` has
-    /// what `cells` says.
+    /// The kernels whose name holds `part` for each architecture, but for those that are not `due`
+    /// and of which `known` has what `cells` says.
     fn jobs<'a>(
         &mut self,
         architectures: &'a [String],
@@ -110,6 +110,7 @@ impl Findings {
         language: Language,
         known: &Records,
         cells: impl Fn(&str) -> Vec<(String, Layer)> + Sync,
+        due: impl Fn(&Kernel) -> bool + Sync,
     ) -> Result<Vec<Job<'a>>> {
         let mut all = Vec::new();
         for (profile, floats) in PROFILES {
@@ -145,7 +146,7 @@ impl Findings {
                     let mut held = cells
                         .iter()
                         .map(|(column, layer)| known.holds(column, *layer, toolchain, &hash));
-                    if !held.all(|held| held) {
+                    if due(&kernel) || !held.all(|held| held) {
                         jobs.push(Job {
                             profile,
                             kernel: kernel.clone(),
@@ -289,9 +290,8 @@ pub fn prove_representation() -> Findings {
 /// `Unsupported` if the tools can't be opened or fail; `KernelCompilation`.
 pub fn prove_cuda(tools: &Tools) -> Result<Findings> {
     let nvrtc = Nvrtc::open(&tools.nvrtc)?;
-    let spills = if tools.spills { ", spills" } else { "" };
     let mut findings = Findings {
-        toolchain: format!("NVRTC {}{spills}", nvrtc.version()?),
+        toolchain: format!("NVRTC {}", nvrtc.version()?),
         ..Findings::default()
     };
     for (rule, kernel) in sabotages() {
@@ -303,7 +303,7 @@ pub fn prove_cuda(tools: &Tools) -> Result<Findings> {
             continue;
         }
         for arch in &tools.architectures {
-            if check(&nvrtc, tools, &kernel, arch)?.1.is_empty() {
+            if check(&nvrtc, tools, &kernel, arch)?.failures.is_empty() {
                 findings.failures.push(format!(
                     "{arch}: nothing seen in the code of sabotage {}",
                     kernel.name()
@@ -317,14 +317,22 @@ pub fn prove_cuda(tools: &Tools) -> Result<Findings> {
         Language::Cuda,
         &tools.known,
         |arch| tools.cells(arch),
+        |kernel| tools.spills && must_not_spill(kernel),
     )?;
     let checked: Vec<_> = jobs
         .into_par_iter()
         .map(|job| Ok((check(&nvrtc, tools, &job.kernel, job.architecture)?, job)))
         .collect::<Result<_>>()?;
-    for ((fused, failures), job) in checked {
-        findings.fused += fused;
-        findings.note(&job, &failures);
+    for (seen, job) in checked {
+        findings.fused += seen.fused;
+        findings.note(&job, &seen.failures);
+        if seen.spills > 0 {
+            // Slow, but the same bits.
+            let count = seen.spills;
+            findings
+                .failures
+                .push(format!("{job}: {count} loads and stores of what left the registers"));
+        }
     }
     for (part, why) in SPILLS {
         findings
@@ -360,13 +368,20 @@ fn must_not_spill(kernel: &Kernel) -> bool {
         && !SPILLS.iter().any(|(part, _)| known(part))
 }
 
-/// The fused operations of a kernel's code, and what is wrong with it.
+/// What was seen in the code of one kernel.
+struct Seen {
+    fused: usize,
+    /// Loads and stores of a hot kernel's own memory.
+    spills: usize,
+    failures: Vec<String>,
+}
+
 fn check(
     nvrtc: &Nvrtc,
     tools: &Tools,
     kernel: &Kernel,
     arch: &str,
-) -> Result<(usize, Vec<String>)> {
+) -> Result<Seen> {
     let source = text(kernel, Language::Cuda)?;
     let compile = |contract| {
         nvrtc
@@ -382,6 +397,7 @@ fn check(
     let (free, strict) = (compile(true)?, compile(false)?);
     let census = ptx::census(&free.ptx);
     let mut failures = Vec::new();
+    let mut spills = 0;
     // NVRTC chooses anew in each run what it computes addresses from. What contraction changes
     // would differ in every run.
     let [mut with, mut without] = [&free, &strict].map(|code| vec![ptx::fingerprint(&code.ptx)]);
@@ -428,13 +444,12 @@ fn check(
             }
         }
         if tools.spills && must_not_spill(kernel) {
-            let local = code(&free.cubin)?.local;
-            if local > 0 {
-                failures.push(format!(
-                    "{local} loads and stores of what left the registers"
-                ));
-            }
+            spills = code(&free.cubin)?.local;
         }
     }
-    Ok((census.fused, failures))
+    Ok(Seen {
+        fused: census.fused,
+        spills,
+        failures,
+    })
 }
