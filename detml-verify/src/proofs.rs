@@ -281,7 +281,7 @@ impl Records {
 }
 
 /// Writes records into `file`. What a record there of the same column and layer says of other
-/// texts stays, if they were proved with the same toolchain and are still in the manifest.
+/// texts stays, if they were proved with the same toolchain.
 ///
 /// # Errors
 /// `Io`; `Parse` if the file is damaged; `InvalidParameter` if a record holds what no line can.
@@ -295,13 +295,10 @@ pub fn record(file: &Path, new: impl IntoIterator<Item = Record>) -> Result<()> 
                 format!("{record:?}"),
             ));
         }
-        let texts = texts_of(MANIFEST, &record.language);
-        let today: BTreeSet<&str> = texts.iter().map(|text| text.hash).collect();
         if let Some(before) = records.get(&record.column, record.layer)
             && before.toolchain == record.toolchain
         {
-            let kept = before.proved.iter().filter(|hash| today.contains(hash.as_str()));
-            record.proved.extend(kept.cloned());
+            record.proved.extend(before.proved.iter().cloned());
         }
         records.add(record);
     }
@@ -311,7 +308,29 @@ pub fn record(file: &Path, new: impl IntoIterator<Item = Record>) -> Result<()> 
     write_atomic(file, records.to_text().as_bytes())
 }
 
-const MANIFEST: &str = include_str!("../../fixtures/codegen/manifest.tsv");
+/// Takes the texts that `manifest` no longer has out of every file of a folder.
+///
+/// # Errors
+/// `Io`; `Parse` if a file is damaged.
+pub fn forget(folder: &Path, manifest: &str) -> Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
+        let file = entry.map_err(|e| Error::io(folder, &e))?.path();
+        if file.extension().is_none_or(|end| end != "tsv") {
+            continue;
+        }
+        let mut records = Records::load(&file)?;
+        for record in records.records.values_mut() {
+            let texts = texts_of(manifest, &record.language);
+            let today: BTreeSet<&str> = texts.iter().map(|text| text.hash).collect();
+            record.proved.retain(|hash| today.contains(hash.as_str()));
+        }
+        write_atomic(&file, records.to_text().as_bytes())?;
+    }
+    Ok(())
+}
 
 /// A text of a manifest in one language.
 pub(crate) struct Text<'a> {
@@ -345,6 +364,8 @@ pub(crate) fn texts_of<'a>(manifest: &'a str, language: &str) -> Vec<Text<'a>> {
 mod tests {
     use super::*;
 
+    const MANIFEST: &str = include_str!("../../fixtures/codegen/manifest.tsv");
+
     /// Two texts of the manifest and one that is gone.
     fn hashes() -> [String; 3] {
         let texts = texts_of(MANIFEST, "Cuda");
@@ -366,6 +387,8 @@ mod tests {
         assert!(all.holds("cuda-sm80", Layer::Text, "NVRTC 13.0", &gone));
         let more = [one(Layer::Text, std::slice::from_ref(&b)), one(Layer::Machine, &[])];
         record(&file, more).unwrap();
+        assert!(Records::load(&file).unwrap().holds("cuda-sm80", Layer::Text, "NVRTC 13.0", &gone));
+        forget(file.parent().unwrap(), MANIFEST).unwrap();
         let all = Records::load_folder(file.parent().unwrap()).unwrap();
         assert_eq!(all.iter().count(), 2);
         for (hash, known) in [(&a, true), (&b, true), (&gone, false)] {

@@ -1,13 +1,13 @@
 //! `detml codegen`.
 
-use detml_core::Result;
+use detml_core::{Error, Result};
 use detml_verify::codegen::amd::{AmdTools, prove_amd};
 use detml_verify::codegen::{
     Findings, Tools, prove_cuda, prove_manifest, prove_representation,
 };
 use detml_verify::judge::Verdict;
-use detml_verify::proofs::{Record, Records, record};
-use std::path::PathBuf;
+use detml_verify::proofs::{Record, Records, forget, record};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 #[derive(clap::Args)]
@@ -68,6 +68,11 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     if let Some(file) = &args.manifest {
         let findings = prove_manifest(file, args.bless)?;
         if args.bless {
+            let text = std::fs::read_to_string(file).map_err(|e| Error::io(file, &e))?;
+            // Records lie beside the manifest's folder.
+            if let Some(folder) = file.parent().and_then(Path::parent) {
+                forget(&folder.join("proofs"), &text)?;
+            }
             println!("{} kernels in {}", findings.kernels, file.display());
         } else {
             proved &= report("texts of the manifest", &findings);
