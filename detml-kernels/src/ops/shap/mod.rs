@@ -27,10 +27,11 @@
 //!
 //! to feature `i` (G. Owen, "Multilinear extensions of games", 1972), and half of the like with
 //! `(o[i] - z[i]) (o[j] - z[j])` and the product over the rest to a pair. The integrand is a polynomial,
-//! so a rule of Gauss and Legendre with half as many nodes as there are features is exact. No
-//! term of a path cancels another, so the error of a path's sum is some ulps whatever its length,
-//! which subtracting and dividing polynomials (the `UNWIND` of the papers) doesn't have in
-//! binary32: of 32 features on a path, the values are within 2^-18 of the leaf (measured: 24 ulps).
+//! so a rule of Gauss and Legendre with half as many nodes as there are features is exact. No term
+//! of a path cancels another, so the error of a path's sum is some ulps whatever its length; in
+//! binary32 that can't be had from subtracting and dividing polynomials (the `UNWIND` of the
+//! papers). Measured against `f64`, values and interactions are at most 6e-8 of the sum of the
+//! trees' largest leaves off, for forests of 1 to 25 trees and paths of up to 32 features.
 //!
 //! # Order
 //! With `t` the rule's nodes, `s` their mirrors `1 - t` and `w` the weights, all of `f32`:
