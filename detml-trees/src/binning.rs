@@ -96,12 +96,7 @@ impl Cuts {
                     }
                 });
             let keys = device.upload_vec(keys)?;
-            let sorted = device.read(&sort_rows(
-                &keys,
-                columns.len(),
-                rows,
-                Order::Ascending,
-            )?)?;
+            let sorted = device.read(&sort_rows(&keys, columns.len(), rows, Order::Ascending)?)?;
             features.par_extend(
                 sorted
                     .par_chunks(rows.max(1))

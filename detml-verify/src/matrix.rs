@@ -297,7 +297,14 @@ mod tests {
         }
         let hash = texts_of(&sources.manifest, "Hip")[0].hash.to_owned();
         let proved = [hash, "0".repeat(32)].into();
-        let record = Record::new("hip-gfx950", Layer::Text, "clang", "Hip", &["emulated"], proved);
+        let record = Record::new(
+            "hip-gfx950",
+            Layer::Text,
+            "clang",
+            "Hip",
+            &["emulated"],
+            proved,
+        );
         let (_, of) = record.count(&sources.manifest);
         sources.records.add(record);
         let page = sources.page();
@@ -307,6 +314,10 @@ mod tests {
             .collect();
         assert_eq!(rows.len(), 2, "{page}");
         // The text that is gone does not count.
-        assert!(rows[0].contains(&format!("1 of {of} kernels |")), "{}", rows[0]);
+        assert!(
+            rows[0].contains(&format!("1 of {of} kernels |")),
+            "{}",
+            rows[0]
+        );
     }
 }

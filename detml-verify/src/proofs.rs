@@ -177,7 +177,8 @@ impl Records {
                 continue;
             }
             let record = Record::parse(line).ok_or_else(|| refuse("a record of six cells"))?;
-            let same = |other: &Record| (&other.column, other.layer) == (&record.column, record.layer);
+            let same =
+                |other: &Record| (&other.column, other.layer) == (&record.column, record.layer);
             if heads.iter().any(same) {
                 return Err(refuse("each column and layer once"));
             }
@@ -341,7 +342,9 @@ pub(crate) struct Text<'a> {
 /// The texts that a manifest has in one language. Languages are called `Cuda`, `Hip`, `Metal`,
 /// `Wgsl` and `SpirV`.
 pub(crate) fn texts_of<'a>(manifest: &'a str, language: &str) -> Vec<Text<'a>> {
-    let head = manifest.lines().find(|line| line.starts_with("# profile\t"));
+    let head = manifest
+        .lines()
+        .find(|line| line.starts_with("# profile\t"));
     let at = head.and_then(|head| head.split('\t').position(|name| name == language));
     let Some(at) = at else {
         return Vec::new();
@@ -374,7 +377,14 @@ mod tests {
 
     fn one(layer: Layer, proved: &[String]) -> Record {
         let proved = proved.iter().cloned().collect();
-        Record::new("cuda-sm80", layer, "NVRTC 13.0", "Cuda", &["emulated"], proved)
+        Record::new(
+            "cuda-sm80",
+            layer,
+            "NVRTC 13.0",
+            "Cuda",
+            &["emulated"],
+            proved,
+        )
     }
 
     #[test]
@@ -385,14 +395,24 @@ mod tests {
         record(&file, [one(Layer::Text, &[a.clone(), gone.clone()])]).unwrap();
         let all = Records::load(&file).unwrap();
         assert!(all.holds("cuda-sm80", Layer::Text, "NVRTC 13.0", &gone));
-        let more = [one(Layer::Text, std::slice::from_ref(&b)), one(Layer::Machine, &[])];
+        let more = [
+            one(Layer::Text, std::slice::from_ref(&b)),
+            one(Layer::Machine, &[]),
+        ];
         record(&file, more).unwrap();
-        assert!(Records::load(&file).unwrap().holds("cuda-sm80", Layer::Text, "NVRTC 13.0", &gone));
+        assert!(
+            Records::load(&file)
+                .unwrap()
+                .holds("cuda-sm80", Layer::Text, "NVRTC 13.0", &gone)
+        );
         forget(file.parent().unwrap(), MANIFEST).unwrap();
         let all = Records::load_folder(file.parent().unwrap()).unwrap();
         assert_eq!(all.iter().count(), 2);
         for (hash, known) in [(&a, true), (&b, true), (&gone, false)] {
-            assert_eq!(all.holds("cuda-sm80", Layer::Text, "NVRTC 13.0", hash), known);
+            assert_eq!(
+                all.holds("cuda-sm80", Layer::Text, "NVRTC 13.0", hash),
+                known
+            );
             assert!(!all.holds("cuda-sm80", Layer::Machine, "NVRTC 13.0", hash));
             assert!(!all.holds("cuda-sm80", Layer::Text, "NVRTC 14.0", hash));
         }
@@ -404,7 +424,11 @@ mod tests {
             ..one(Layer::Text, std::slice::from_ref(&b))
         };
         record(&file, [other]).unwrap();
-        assert!(!Records::load(&file).unwrap().holds("cuda-sm80", Layer::Text, "NVRTC 14.0", &a));
+        assert!(
+            !Records::load(&file)
+                .unwrap()
+                .holds("cuda-sm80", Layer::Text, "NVRTC 14.0", &a)
+        );
         // The same column and layer in a second file is told.
         record(&file.with_file_name("twin.tsv"), [one(Layer::Text, &[])]).unwrap();
         assert!(Records::load_folder(file.parent().unwrap()).is_err());
@@ -442,7 +466,10 @@ mod tests {
     fn every_language_of_the_manifest_has_texts() {
         for language in ["Cuda", "Hip", "Metal", "Wgsl", "SpirV"] {
             let texts = texts_of(MANIFEST, language);
-            assert!(texts.len() > 100 && texts.iter().all(|t| is_hash(t.hash)), "{language}");
+            assert!(
+                texts.len() > 100 && texts.iter().all(|t| is_hash(t.hash)),
+                "{language}"
+            );
         }
         assert!(texts_of(MANIFEST, "Fortran").is_empty());
     }

@@ -310,13 +310,18 @@ pub fn sabotage(
         .map_err(|error| Error::internal(format!("{} threads: {error}", suites.jobs)))?;
     let shared = Mutex::new((table, &mut save));
     pool.install(|| {
-        chosen.into_par_iter().with_max_len(1).try_for_each(|(key, places, able)| {
-            let row = try_places(suites, &key.0, key.1, places, &able, &durations)?;
-            let mut shared = shared.lock().map_err(|_| Error::internal("a thread died"))?;
-            let (table, save) = &mut *shared;
-            table.rows.insert(key, row);
-            save(table)
-        })
+        chosen
+            .into_par_iter()
+            .with_max_len(1)
+            .try_for_each(|(key, places, able)| {
+                let row = try_places(suites, &key.0, key.1, places, &able, &durations)?;
+                let mut shared = shared
+                    .lock()
+                    .map_err(|_| Error::internal("a thread died"))?;
+                let (table, save) = &mut *shared;
+                table.rows.insert(key, row);
+                save(table)
+            })
     })?;
     let shared = shared.into_inner();
     Ok(shared.map_err(|_| Error::internal("a thread died"))?.0)

@@ -63,6 +63,7 @@ mod ubjson;
 mod xgboost;
 
 use crate::boosting::timed;
+use crate::explain::ExplainTrees;
 use detml_core::{
     DesignRules, Error, ExecutionReport, ModelFile, Persist, Predict, PredictProba, Result,
 };
@@ -549,6 +550,18 @@ fn rules() -> DesignRules {
 fn shaped(rows: usize, columns: usize, values: Vec<f32>) -> Result<Array2<f32>> {
     Array2::from_shape_vec((rows, columns), values)
         .map_err(|error| Error::internal(format!("margins: {error}")))
+}
+
+/// Explains margins. Formats say of few trees what each node weighed in training, so there are no
+/// covers: [`interventional_shap`](ExplainTrees::interventional_shap) takes a background instead.
+impl ExplainTrees for TreeEnsemble {
+    fn forest(&self) -> &Forest {
+        &self.parts.forest
+    }
+
+    fn covers(&self) -> Option<&[f32]> {
+        None
+    }
 }
 
 impl Predict for TreeEnsemble {

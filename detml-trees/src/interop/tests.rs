@@ -215,6 +215,28 @@ fn gpus_and_model_files_predict_the_same_bits() {
 }
 
 #[test]
+fn imported_models_are_explained_against_a_background() {
+    let model = TreeEnsemble::from_xgboost_json(&read("xgb3-squared.json")).unwrap();
+    let shape = (20, Predict::n_features(&model));
+    let x = Array2::from_shape_fn(shape, |(i, j)| ((i * 7 + j * 3) % 11) as f32 - 5.0);
+    let values = model.interventional_shap(x.view(), x.view()).unwrap();
+    let sums = values.sum_axis(ndarray::Axis(2));
+    let margins = model.predict_margin(x.view()).unwrap();
+    for (sum, margin) in sums.iter().zip(&margins) {
+        assert!(
+            (sum - margin).abs() <= 1e-4 * (1.0 + margin.abs()),
+            "{sum} {margin}"
+        );
+    }
+    assert!(margins.iter().any(|margin| *margin != margins[[0, 0]]));
+    let without = model.shap_values(x.view());
+    assert!(
+        matches!(without, Err(Error::Unsupported { .. })),
+        "{without:?}"
+    );
+}
+
+#[test]
 fn damaged_model_files_are_refused() {
     let model = TreeEnsemble::from_xgboost_json(&read("xgb3-softmax.json")).unwrap();
     let file = model.to_model_file();

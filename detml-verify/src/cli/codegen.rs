@@ -2,9 +2,7 @@
 
 use detml_core::{Error, Result};
 use detml_verify::codegen::amd::{AmdTools, prove_amd};
-use detml_verify::codegen::{
-    Findings, Tools, prove_cuda, prove_manifest, prove_representation,
-};
+use detml_verify::codegen::{Findings, Tools, prove_cuda, prove_manifest, prove_representation};
 use detml_verify::judge::Verdict;
 use detml_verify::proofs::{Record, Records, forget, record};
 use std::path::{Path, PathBuf};
@@ -94,7 +92,13 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         };
         let start = Instant::now();
         let findings = prove_cuda(&tools)?;
-        proved &= finish(args, "CUDA code", &findings, start, tools.records(&findings))?;
+        proved &= finish(
+            args,
+            "CUDA code",
+            &findings,
+            start,
+            tools.records(&findings),
+        )?;
     }
     if let Some(clang) = &args.amd {
         let tools = AmdTools {

@@ -202,7 +202,11 @@ impl Findings {
 impl std::fmt::Display for Job<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (name, variant) = (self.kernel.name(), self.kernel.variant());
-        write!(f, "{}, {}: {name}[{variant}]", self.profile, self.architecture)
+        write!(
+            f,
+            "{}, {}: {name}[{variant}]",
+            self.profile, self.architecture
+        )
     }
 }
 
@@ -329,9 +333,9 @@ pub fn prove_cuda(tools: &Tools) -> Result<Findings> {
         if seen.spills > 0 {
             // Slow, but the same bits.
             let count = seen.spills;
-            findings
-                .failures
-                .push(format!("{job}: {count} loads and stores of what left the registers"));
+            findings.failures.push(format!(
+                "{job}: {count} loads and stores of what left the registers"
+            ));
         }
     }
     for (part, why) in SPILLS {
@@ -376,12 +380,7 @@ struct Seen {
     failures: Vec<String>,
 }
 
-fn check(
-    nvrtc: &Nvrtc,
-    tools: &Tools,
-    kernel: &Kernel,
-    arch: &str,
-) -> Result<Seen> {
+fn check(nvrtc: &Nvrtc, tools: &Tools, kernel: &Kernel, arch: &str) -> Result<Seen> {
     let source = text(kernel, Language::Cuda)?;
     let compile = |contract| {
         nvrtc

@@ -1,8 +1,8 @@
 //! The contract in few lines: every tuned path must equal this bit for bit.
 
 use super::arith::*;
-use super::formulas::*;
 use super::bounded::*;
+use super::formulas::*;
 use super::sampling::{Columns, Rows};
 use super::symmetric::{kept_score, share};
 use super::*;

@@ -284,10 +284,8 @@ fn strip(
         let mut k = 0u32;
         let mut folded = 0u32;
         for c in 0..p.channels {
-            let taps = group * p.group
-                + c * p.channel
-                + p.y.tap_first * p.kernel_row
-                + p.x.tap_first;
+            let taps =
+                group * p.group + c * p.channel + p.y.tap_first * p.kernel_row + p.x.tap_first;
             for r in 0..p.y.taps {
                 let mut at = c * padded.plane + r * p.y.step * padded.row;
                 let mut tap = taps + r * p.y.tap_step * p.kernel_row;

@@ -356,10 +356,7 @@ fn n8_gpu_schedules_do_not_show(device: &Device) {
             [6, 3, 5, 5],
         ),
         Case::new(
-            Conv2d::new()
-                .padding(same(1))
-                .dilation([1, 2])
-                .groups(3),
+            Conv2d::new().padding(same(1)).dilation([1, 2]).groups(3),
             [1, 3, 4, 21],
             [6, 1, 3, 3],
         ),

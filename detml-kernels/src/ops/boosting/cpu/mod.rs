@@ -13,12 +13,12 @@ mod scan;
 mod symmetric;
 
 use super::arith::*;
-use super::renewal::{Renewal, leaf_index};
 use super::bounded::{
     Bounds, bounded_score, bounded_value, bounds_below, weight as bounded_weight,
 };
 use super::constraints::Members;
 use super::guide::Guide;
+use super::renewal::{Renewal, leaf_index};
 use super::sampling::{Columns, Rows};
 use super::*;
 use crate::device::{Loop, Simd};
