@@ -15,7 +15,6 @@ use detml_core::{Error, Result};
 use detml_kernels::codegen::lint::{Rule, lint};
 use detml_kernels::codegen::mutation::{Kind, Places, mutated, places};
 use detml_kernels::codegen::{PROFILES, kernels};
-use detml_kernels::ieee::FloatProfile;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -193,19 +192,13 @@ pub fn names() -> BTreeSet<String> {
 }
 
 /// What needs no device: the contraction of every product, which the lint must see, and how many
-/// places each kernel has for the other kinds, as it is written for a device whose arithmetic is
-/// native. (Arithmetic in integers has suites of its own; most of what it chooses is out of the
-/// reach of any one kernel.) Rows of those are `before`'s where the kernel has as many places as then.
+/// places each kernel has for the other kinds. Rows of those are `before`'s where the kernel has as
+/// many places as then.
 pub fn begin(before: &Sabotage) -> Sabotage {
     let mut rows: BTreeMap<(String, Kind), Row> = BTreeMap::new();
     for kernel in PROFILES.iter().flat_map(|(_, profile)| kernels(*profile)) {
-        let native = kernel.profile() == FloatProfile::NATIVE;
         for kind in Kind::ALL {
-            let count = if native || kind == Kind::Contraction {
-                places(&kernel, kind)
-            } else {
-                0
-            };
+            let count = places(&kernel, kind);
             let key = (kernel.name().to_owned(), kind);
             let row = rows.entry(key).or_insert_with(|| Row::untried(kind, 0));
             if kind != Kind::Contraction {
@@ -297,7 +290,10 @@ pub fn sabotage(
         let mut able: Vec<_> = tests.iter().filter(|(_, counts)| counts[at] > 0).collect();
         able.sort_by(|(a, _), (b, _)| durations[*a].total_cmp(&durations[*b]));
         let able: Vec<&str> = able.iter().map(|(test, _)| test.as_str()).collect();
-        chosen.push((key.clone(), row.places, able));
+        // Where no test launches a kernel with a place for it, the row stays owed.
+        if !able.is_empty() {
+            chosen.push((key.clone(), row.places, able));
+        }
     }
     // What takes long begins first.
     chosen.sort_by(|(_, _, a), (_, _, b)| {
