@@ -12,6 +12,7 @@ mod binning;
 mod boosting;
 mod exact;
 pub mod explain;
+mod forest;
 pub mod interop;
 
 pub use boosting::{

@@ -4,10 +4,11 @@ mod start;
 
 use super::eval::Followed;
 use super::loss::Shared;
-use super::model::{GradientBoostingModel, Parts, timed};
+use super::model::{GradientBoostingModel, Parts};
 use super::{GradientBoosting, Loss};
 use crate::binning::Cuts;
 use crate::exact::{self, ExactSum};
+use crate::forest::timed;
 use detml_core::{
     Backend, Design, Error, ExecutionReport, Fit, Labels, NumericMode, ProgressEvent, Result,
     encode_labels, require_numeric_mode,

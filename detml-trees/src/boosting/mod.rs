@@ -17,7 +17,6 @@ pub use detml_kernels::ops::boosting::GrowPolicy;
 pub use eval::{Direction, EvalHistory, Metric};
 pub use loss::{ClassWeight, Loss, Objective};
 pub use model::{GradientBoostingModel, Importance};
-pub(crate) use model::{rules, timed};
 
 /// Gradient boosting of decision trees.
 ///

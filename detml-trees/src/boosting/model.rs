@@ -1,15 +1,15 @@
 use super::eval::class_of;
 use super::{EvalHistory, Loss, Metric};
 use crate::explain::ExplainTrees;
+use crate::forest::{margins_on, read, shaped, timed, write};
 use detml_core::{
-    DesignRules, Error, ExecutionReport, ModelFile, Persist, Predict, PredictProba, Result, Score,
+    Error, ExecutionReport, ModelFile, Persist, Predict, PredictProba, Result, Score,
     encode_labels, metrics,
 };
 use detml_kernels::Device;
 use detml_kernels::ops::boosting as ops;
-use detml_kernels::ops::forest::{Forest, Node};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, CowArray};
-use std::time::Instant;
+use detml_kernels::ops::forest::Forest;
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 
 const NAME: &str = "GradientBoosting";
 
@@ -255,20 +255,7 @@ impl GradientBoostingModel {
         device: &Device,
         x: ArrayView2<'_, f32>,
     ) -> Result<(Array2<f32>, ExecutionReport)> {
-        let forest = &self.parts.forest;
-        rules().check_features(x, forest.features())?;
-        let rows = x.nrows();
-        let x = CowArray::from(x);
-        let x = if x.is_standard_layout() {
-            x
-        } else {
-            CowArray::from(x.as_standard_layout().into_owned())
-        };
-        let mut report = ExecutionReport::new();
-        let margins = timed(&mut report, "forest", device, || {
-            forest.margins(device, x.as_slice().unwrap_or_default(), rows)
-        })?;
-        Ok((shaped(rows, self.n_outputs(), margins)?, report))
+        margins_on(&self.parts.forest, device, x)
     }
 
     /// As [`predict_proba`](PredictProba::predict_proba) on a given device, and what ran where.
@@ -330,34 +317,6 @@ impl GradientBoostingModel {
     fn ops_loss(&self) -> ops::Loss {
         self.parts.loss.with_outputs(self.n_outputs())
     }
-}
-
-pub(crate) fn rules() -> DesignRules {
-    DesignRules::supervised().allow_nan().allow_infinite()
-}
-
-/// Runs `work` and notes it.
-pub(crate) fn timed<T>(
-    report: &mut ExecutionReport,
-    operation: &'static str,
-    device: &Device,
-    work: impl FnOnce() -> Result<T>,
-) -> Result<T> {
-    let started = Instant::now();
-    let done = work()?;
-    report.record(
-        operation,
-        device.backend(),
-        device.name().to_owned(),
-        None,
-        started.elapsed().as_secs_f64(),
-    );
-    Ok(done)
-}
-
-fn shaped(rows: usize, columns: usize, values: Vec<f32>) -> Result<Array2<f32>> {
-    Array2::from_shape_vec((rows, columns), values)
-        .map_err(|error| Error::internal(format!("margins: {error}")))
 }
 
 impl ExplainTrees for GradientBoostingModel {
@@ -447,31 +406,16 @@ impl Persist for GradientBoostingModel {
             history,
             ..
         } = &self.parts;
-        let nodes = forest.nodes();
-        let starts: Vec<u32> = forest.starts().iter().map(|&start| start as u32).collect();
-        let column = |of: fn(&Node) -> u32| nodes.iter().map(of).collect::<Vec<u32>>();
-        let floats = |of: fn(&Node) -> f32| nodes.iter().map(of).collect::<Vec<f32>>();
-        let missing: Vec<u8> = nodes
-            .iter()
-            .map(|node| u8::from(node.missing_left))
-            .collect();
         let (name, parameter) = loss.text();
         let mut file = ModelFile::new(NAME)
             .with_param("loss", name)
-            .with_param("n_features", forest.features())
             .with_param("feature_names", feature_names.clone())
             .with_param("class_names", class_names.clone())
             .with_param("eval_metric", history.first().map(EvalHistory::metric_text))
-            .with_slice("base", forest.base())
             .with_slice("classes", classes)
-            .with_slice("starts", &starts)
-            .with_slice("left", &column(|node| node.left))
-            .with_slice("feature", &column(|node| node.feature))
-            .with_slice("threshold", &floats(|node| node.threshold))
-            .with_slice("missing_left", &missing)
-            .with_slice("value", &floats(|node| node.value))
             .with_slice("gain", gains)
             .with_slice("cover", covers);
+        file = write(file, forest);
         if let Some(parameter) = parameter {
             file = file.with_slice("loss_parameter", &[parameter]);
         }
@@ -509,48 +453,7 @@ impl Persist for GradientBoostingModel {
             Loss::Custom => Some(file.param("objective")?),
             _ => None,
         };
-        let left: Vec<u32> = file.vector("left")?;
-        let feature: Vec<u32> = file.vector("feature")?;
-        let threshold: Vec<f32> = file.vector("threshold")?;
-        let missing: Vec<u8> = file.vector("missing_left")?;
-        let value: Vec<f32> = file.vector("value")?;
-        let count = left.len();
-        for (name, length) in [
-            ("feature", feature.len()),
-            ("threshold", threshold.len()),
-            ("missing_left", missing.len()),
-            ("value", value.len()),
-        ] {
-            if length != count {
-                return Err(file.refuse(format!(
-                    "tensor `{name}`: expected {count} nodes, got {length}"
-                )));
-            }
-        }
-        if let Some(node) = missing.iter().position(|&byte| byte > 1) {
-            return Err(file.refuse(format!(
-                "tensor `missing_left`: expected 0 or 1 at node {node}, got {}",
-                missing[node]
-            )));
-        }
-        let nodes = (0..count)
-            .map(|i| Node {
-                left: left[i],
-                feature: feature[i],
-                threshold: threshold[i],
-                missing_left: missing[i] == 1,
-                value: value[i],
-            })
-            .collect();
-        let starts: Vec<u32> = file.vector("starts")?;
-        let starts = starts.into_iter().map(|start| start as usize).collect();
-        let forest = Forest::new(
-            file.param("n_features")?,
-            file.vector("base")?,
-            starts,
-            nodes,
-        )
-        .map_err(refuse)?;
+        let forest = read(file)?;
         let model = Self::new(Parts {
             loss,
             objective,

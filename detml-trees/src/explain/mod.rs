@@ -34,7 +34,7 @@ mod tests;
 pub use dependence::{Dependence, PartialDependence};
 pub use permutation::{PermutationImportance, PermutationImportances};
 
-use crate::boosting::{rules, timed};
+use crate::forest::{rules, timed};
 use detml_core::{Error, ExecutionReport, Result};
 use detml_kernels::Device;
 use detml_kernels::ops::forest::Forest;

@@ -62,16 +62,14 @@ mod tree;
 mod ubjson;
 mod xgboost;
 
-use crate::boosting::timed;
 use crate::explain::ExplainTrees;
-use detml_core::{
-    DesignRules, Error, ExecutionReport, ModelFile, Persist, Predict, PredictProba, Result,
-};
+use crate::forest::{margins_on, read, shaped, timed, write};
+use detml_core::{Error, ExecutionReport, ModelFile, Persist, Predict, PredictProba, Result};
 use detml_kernels::Device;
 use detml_kernels::ops::boosting as ops;
 use detml_kernels::ops::elementwise::{Binary, Unary, map, zip};
-use detml_kernels::ops::forest::{Forest, Node};
-use ndarray::{Array1, Array2, ArrayView2, CowArray};
+use detml_kernels::ops::forest::Forest;
+use ndarray::{Array1, Array2, ArrayView2};
 use serde_json::Value;
 
 const NAME: &str = "TreeEnsemble";
@@ -498,20 +496,7 @@ impl TreeEnsemble {
         device: &Device,
         x: ArrayView2<'_, f32>,
     ) -> Result<(Array2<f32>, ExecutionReport)> {
-        let forest = &self.parts.forest;
-        rules().check_features(x, forest.features())?;
-        let rows = x.nrows();
-        let x = CowArray::from(x);
-        let x = if x.is_standard_layout() {
-            x
-        } else {
-            CowArray::from(x.as_standard_layout().into_owned())
-        };
-        let mut report = ExecutionReport::new();
-        let margins = timed(&mut report, "forest", device, || {
-            forest.margins(device, x.as_slice().unwrap_or_default(), rows)
-        })?;
-        Ok((shaped(rows, self.n_outputs(), margins)?, report))
+        margins_on(&self.parts.forest, device, x)
     }
 
     /// The [link](Self::link) of the margins (rows x outputs): what `Booster.predict` gives in
@@ -541,15 +526,6 @@ impl TreeEnsemble {
         })?;
         Ok((shaped(rows, outputs, response)?, report))
     }
-}
-
-fn rules() -> DesignRules {
-    DesignRules::supervised().allow_nan().allow_infinite()
-}
-
-fn shaped(rows: usize, columns: usize, values: Vec<f32>) -> Result<Array2<f32>> {
-    Array2::from_shape_vec((rows, columns), values)
-        .map_err(|error| Error::internal(format!("margins: {error}")))
 }
 
 /// Explains margins. Formats say of few trees what each node weighed in training, so there are no
@@ -644,33 +620,18 @@ impl Persist for TreeEnsemble {
             best_iteration,
             forest,
         } = &self.parts;
-        let nodes = forest.nodes();
-        let starts: Vec<u32> = forest.starts().iter().map(|&start| start as u32).collect();
-        let words = |of: fn(&Node) -> u32| nodes.iter().map(of).collect::<Vec<u32>>();
-        let floats = |of: fn(&Node) -> f32| nodes.iter().map(of).collect::<Vec<f32>>();
-        let missing: Vec<u8> = nodes
-            .iter()
-            .map(|node| u8::from(node.missing_left))
-            .collect();
-        ModelFile::new(NAME)
+        let file = ModelFile::new(NAME)
             .with_param("library", library.name())
             .with_param("objective", objective.as_str())
             .with_param("link", link.name())
-            .with_param("n_features", forest.features())
             .with_param("feature_names", feature_names.clone())
             .with_param("class_names", class_names.clone())
             .with_param("parallel_trees", *parallel_trees)
             .with_param("averaged", *averaged)
             .with_param("best_iteration", *best_iteration)
             .with_slice("slope", &[*slope])
-            .with_slice("classes", classes)
-            .with_slice("base", forest.base())
-            .with_slice("starts", &starts)
-            .with_slice("left", &words(|node| node.left))
-            .with_slice("feature", &words(|node| node.feature))
-            .with_slice("threshold", &floats(|node| node.threshold))
-            .with_slice("missing_left", &missing)
-            .with_slice("value", &floats(|node| node.value))
+            .with_slice("classes", classes);
+        write(file, forest)
     }
 
     fn from_model_file(file: &ModelFile) -> Result<Self> {
@@ -681,42 +642,7 @@ impl Persist for TreeEnsemble {
         };
         let library: String = file.param("library")?;
         let link: String = file.param("link")?;
-        let left: Vec<u32> = file.vector("left")?;
-        let feature: Vec<u32> = file.vector("feature")?;
-        let threshold: Vec<f32> = file.vector("threshold")?;
-        let missing: Vec<u8> = file.vector("missing_left")?;
-        let value: Vec<f32> = file.vector("value")?;
-        let count = left.len();
-        for (name, length) in [
-            ("feature", feature.len()),
-            ("threshold", threshold.len()),
-            ("missing_left", missing.len()),
-            ("value", value.len()),
-        ] {
-            if length != count {
-                return Err(file.refuse(format!(
-                    "tensor `{name}`: expected {count} nodes, got {length}"
-                )));
-            }
-        }
-        let nodes = (0..count)
-            .map(|i| Node {
-                left: left[i],
-                feature: feature[i],
-                threshold: threshold[i],
-                missing_left: missing[i] != 0,
-                value: value[i],
-            })
-            .collect();
-        let starts: Vec<u32> = file.vector("starts")?;
-        let starts = starts.into_iter().map(|start| start as usize).collect();
-        let forest = Forest::new(
-            file.param("n_features")?,
-            file.vector("base")?,
-            starts,
-            nodes,
-        )
-        .map_err(refuse)?;
+        let forest = read(file)?;
         let model = Self::new(Parts {
             library: Library::ALL
                 .into_iter()
