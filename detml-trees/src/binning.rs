@@ -396,7 +396,7 @@ fn between(low: f32, high: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use detml_core::Backend;
+    use crate::boosting::tests::gpus;
     use std::collections::BTreeMap;
 
     /// The rule, value by value.
@@ -436,11 +436,7 @@ mod tests {
     /// Who sorts does not show.
     #[test]
     fn devices_cut_alike() {
-        let devices = [Backend::Cuda(0), Backend::Wgpu(0)]
-            .into_iter()
-            .filter_map(|backend| Device::for_backend(backend).ok())
-            .chain([Device::cpu()]);
-        for device in devices {
+        for device in gpus().into_iter().chain([Device::cpu()]) {
             for (rows, columns) in [(1, 1), (700, 11), (70_001, 3)] {
                 let x = ndarray::Array2::from_shape_fn((rows, columns), |(i, j)| {
                     match hash(j as u32, i as u32) % 64 {

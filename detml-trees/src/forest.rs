@@ -3,7 +3,7 @@
 use detml_core::{DesignRules, Error, ExecutionReport, ModelFile, Result};
 use detml_kernels::Device;
 use detml_kernels::ops::forest::{Forest, Node};
-use ndarray::{Array2, ArrayView2, CowArray};
+use ndarray::{Array2, ArrayView2, CowArray, Ix2};
 use std::time::Instant;
 
 /// What features may hold.
@@ -36,6 +36,15 @@ pub(crate) fn shaped(rows: usize, columns: usize, values: Vec<f32>) -> Result<Ar
         .map_err(|error| Error::internal(format!("margins: {error}")))
 }
 
+/// `x` row by row.
+pub(crate) fn standard(x: ArrayView2<'_, f32>) -> CowArray<'_, f32, Ix2> {
+    if x.is_standard_layout() {
+        CowArray::from(x)
+    } else {
+        CowArray::from(x.as_standard_layout().into_owned())
+    }
+}
+
 /// The margins (rows x outputs) of `x` (rows x features).
 ///
 /// # Errors
@@ -47,12 +56,7 @@ pub(crate) fn margins_on(
 ) -> Result<(Array2<f32>, ExecutionReport)> {
     rules().check_features(x, forest.features())?;
     let rows = x.nrows();
-    let x = CowArray::from(x);
-    let x = if x.is_standard_layout() {
-        x
-    } else {
-        CowArray::from(x.as_standard_layout().into_owned())
-    };
+    let x = standard(x);
     let mut report = ExecutionReport::new();
     let margins = timed(&mut report, "forest", device, || {
         forest.margins(device, x.as_slice().unwrap_or_default(), rows)

@@ -75,6 +75,9 @@ pub struct Record {
     pub profiles: Vec<String>,
     /// The hashes of the texts that hold.
     pub proved: BTreeSet<String>,
+    /// Those of texts that were found not to hold: they leave a file that they are [recorded](record)
+    /// in, which does not hold them itself.
+    pub refuted: BTreeSet<String>,
 }
 
 impl Record {
@@ -95,6 +98,7 @@ impl Record {
             language: language.into(),
             profiles: profiles.iter().map(|name| (*name).to_owned()).collect(),
             proved,
+            refuted: BTreeSet::new(),
         }
     }
 
@@ -111,6 +115,7 @@ impl Record {
             language: language.into(),
             profiles: profiles.split(',').map(str::to_owned).collect(),
             proved: BTreeSet::new(),
+            refuted: BTreeSet::new(),
         };
         record.is_sound().then_some(record)
     }
@@ -282,7 +287,7 @@ impl Records {
 }
 
 /// Writes records into `file`. What a record there of the same column and layer says of other
-/// texts stays, if they were proved with the same toolchain.
+/// texts stays, if they were proved with the same toolchain; what was refuted goes.
 ///
 /// # Errors
 /// `Io`; `Parse` if the file is damaged; `InvalidParameter` if a record holds what no line can.
@@ -301,6 +306,8 @@ pub fn record(file: &Path, new: impl IntoIterator<Item = Record>) -> Result<()> 
         {
             record.proved.extend(before.proved.iter().cloned());
         }
+        let refuted = std::mem::take(&mut record.refuted);
+        record.proved.retain(|hash| !refuted.contains(hash));
         records.add(record);
     }
     if let Some(folder) = file.parent() {
@@ -418,6 +425,19 @@ mod tests {
         }
         let count = all.get("cuda-sm80", Layer::Text).unwrap().count(MANIFEST);
         assert_eq!((count.0, count.1 > 100), (2, true));
+        // What no longer holds goes.
+        let refuting = Record {
+            refuted: [b.clone()].into(),
+            ..one(Layer::Text, &[])
+        };
+        record(&file, [refuting]).unwrap();
+        let all = Records::load(&file).unwrap();
+        for (hash, known) in [(&a, true), (&b, false)] {
+            assert_eq!(
+                all.holds("cuda-sm80", Layer::Text, "NVRTC 13.0", hash),
+                known
+            );
+        }
         // What another toolchain proved does not count for this one.
         let other = Record {
             toolchain: "NVRTC 14.0".into(),

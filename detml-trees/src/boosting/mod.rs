@@ -39,8 +39,8 @@ pub use model::{GradientBoostingModel, Importance};
 /// places, predictions stay as long as no two best splits tie (the lower column wins) and columns
 /// aren't sampled.
 ///
-/// On a GPU, features are binned on the host and trees grow on the device. The fit waits for the
-/// device at its end, and after each round only to measure eval sets. Predictions run on the
+/// On a GPU, large tables without weights are sorted and trees grow on the device; the host cuts
+/// features into bins. The fit waits for the device after sorting and at its end, and after each round only to measure eval sets. Predictions run on the
 /// current backend; [`predict_margin_on`](GradientBoostingModel::predict_margin_on) and
 /// [`predict_proba_on`](GradientBoostingModel::predict_proba_on) take a device and report.
 ///

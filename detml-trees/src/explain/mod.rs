@@ -34,12 +34,12 @@ mod tests;
 pub use dependence::{Dependence, PartialDependence};
 pub use permutation::{PermutationImportance, PermutationImportances};
 
-use crate::forest::{rules, timed};
+use crate::forest::{rules, standard, timed};
 use detml_core::{Error, ExecutionReport, Result};
 use detml_kernels::Device;
 use detml_kernels::ops::forest::Forest;
 use detml_kernels::ops::shap::{Interventional, PathDependent};
-use ndarray::{Array3, Array4, ArrayView2, CowArray, Ix2};
+use ndarray::{Array3, Array4, ArrayView2};
 
 /// A model that is a sum of decision trees, and its explanations by Shapley values.
 ///
@@ -283,14 +283,5 @@ impl TreeExplainer {
         let values = Array4::from_shape_vec(shape, values)
             .map_err(|error| Error::internal(format!("shap interaction values: {error}")))?;
         Ok((values, report))
-    }
-}
-
-/// `x` row by row.
-fn standard(x: ArrayView2<'_, f32>) -> CowArray<'_, f32, Ix2> {
-    if x.is_standard_layout() {
-        CowArray::from(x)
-    } else {
-        CowArray::from(x.as_standard_layout().into_owned())
     }
 }

@@ -69,6 +69,8 @@ pub struct Target {
     pub profiles: Vec<&'static str>,
     /// The hashes of the texts that hold.
     pub proved: BTreeSet<String>,
+    /// Those of texts that do not.
+    pub refuted: BTreeSet<String>,
 }
 
 /// What the proofs found.
@@ -167,10 +169,13 @@ impl Findings {
 
     /// Notes how it went for a job.
     fn note(&mut self, job: &Job<'_>, failures: &[String]) {
-        if failures.is_empty() {
-            let of = self.targets.entry(job.architecture.to_owned()).or_default();
-            of.proved.insert(job.hash.clone());
-        }
+        let of = self.targets.entry(job.architecture.to_owned()).or_default();
+        let texts = if failures.is_empty() {
+            &mut of.proved
+        } else {
+            &mut of.refuted
+        };
+        texts.insert(job.hash.clone());
         let failures = failures.iter().map(|what| format!("{job}: {what}"));
         self.failures.extend(failures);
     }
@@ -185,14 +190,18 @@ impl Findings {
         let language = format!("{language:?}");
         for (architecture, of) in &self.targets {
             for (column, layer) in cells(architecture) {
-                records.push(Record::new(
-                    &column,
-                    layer,
-                    &self.toolchain,
-                    &language,
-                    &of.profiles,
-                    of.proved.clone(),
-                ));
+                let proved = of.proved.clone();
+                records.push(Record {
+                    refuted: of.refuted.clone(),
+                    ..Record::new(
+                        &column,
+                        layer,
+                        &self.toolchain,
+                        &language,
+                        &of.profiles,
+                        proved,
+                    )
+                });
             }
         }
         records
